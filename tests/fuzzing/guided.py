@@ -57,7 +57,7 @@ def message(here: Path) -> Target:
     from ffalm.engines.remote.message import Message
     from ffalm.federate.description import Description
     from ffalm.federate.histogram_bytes import unpacked_histograms
-    from ffalm.federate.secure.protocol import Neighbourhood, Offer
+    from ffalm.federate.secure.protocol import Circle, Offer
     from ffalm.federate.secure.secure_clients import _shares
     from ffalm.federate.terms import SiteTerms
 
@@ -68,7 +68,7 @@ def message(here: Path) -> Target:
         Description.from_json,
         SiteTerms.from_text,
         Offer.from_text,
-        Neighbourhood.from_text,
+        Circle.from_text,
         lambda text: _shares(Message(facts={"shares": text})),
         histogram,
     ]

@@ -13,8 +13,10 @@ from ffalm.data.types import Task
 from ffalm.engines.remote.message import Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate, owner_in
-from ffalm.federate.coordinator.run_continuity import check_may_join
+from ffalm.federate.coordinator.run_continuity import check_may_join, check_unchanged
+from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.peer_versions import read_versions
+from ffalm.system import toml
 
 PAUSE = 0.001
 SHORT = {"training": {"rounds": 3}}
@@ -76,6 +78,17 @@ def test_who_may_join_a_run_that_has_begun_follows_from_the_algorithms_state(tmp
     assert refused == {"fairfed", "fcfl"}
     with pytest.raises(UserError, match="differential privacy"):
         check_may_join(config(algorithm={"name": "fedavg"}, privacy={"noise": 1.0}), loans, tmp_path)
+
+
+def test_a_run_goes_on_where_the_folder_was_moved_with_its_plugins_and_weights(tmp_path: Path) -> None:
+    def plan(folder: str, weights: str = "start.safetensors") -> FederationConfig:
+        return config(model={"name": "mlp", "weights": f"{folder}/{weights}"})
+
+    (tmp_path / "config.toml").write_text(toml.dumps({**plan("/before").settings(), "plugins": ["/before/mine.py"]}))
+    (tmp_path / "encoding.json").touch()
+    check_unchanged(plan("/restored"), tmp_path)
+    with pytest.raises(UserError, match="The part 'model' of federation.toml has changed"):
+        check_unchanged(plan("/restored", "other.safetensors"), tmp_path)
 
 
 def test_whose_key_a_node_has_is_read_again_where_keys_were_replaced(tmp_path: Path) -> None:

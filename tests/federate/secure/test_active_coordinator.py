@@ -24,7 +24,7 @@ from ffalm.federate.secure import secure_clients, secure_site
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.first_asked import FILE
 from ffalm.federate.secure.payload import round_numbers, round_sum
-from ffalm.federate.secure.protocol import Neighbourhood, confirm, introduced, offer
+from ffalm.federate.secure.protocol import Circle, confirm, introduced, offer
 from ffalm.federate.site.answering import answer
 from ffalm.federate.terms import SiteTerms
 
@@ -84,7 +84,7 @@ def test_a_public_key_of_the_coordinators_own_is_refused(tmp_path: Path) -> None
 
     def swapped(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
         if move == "offer" and name == "north":
-            circle = Neighbourhood.from_text(facts["circle"])
+            circle = Circle.from_text(facts["circle"])
             forged = introduced(circle.run, 1, mine, NodeSigner(tmp_path, "south"))
             facts["circle"] = replace(circle, peers={**circle.peers, 1: ("south", *forged)}).to_text()
         return facts
@@ -236,7 +236,7 @@ def test_two_questions_at_once_never_get_the_same_mask(tmp_path: Path, monkeypat
 def test_masks_made_for_one_question_are_used_for_no_other(tmp_path: Path) -> None:
     def renamed(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
         if move == "offer":
-            facts["circle"] = replace(Neighbourhood.from_text(facts["circle"]), purpose="score").to_text()
+            facts["circle"] = replace(Circle.from_text(facts["circle"]), purpose="score").to_text()
         return facts
 
     sites = Lying(keyed(tmp_path), renamed)
@@ -322,7 +322,7 @@ def test_masks_of_sites_that_were_asked_different_questions_do_not_cancel() -> N
 
 
 def test_circles_that_hide_less_than_agreed_or_are_of_another_run_are_refused(tmp_path: Path) -> None:
-    changes: dict[str, tuple[Callable[[Neighbourhood], Neighbourhood], str]] = {
+    changes: dict[str, tuple[Callable[[Circle], Circle], str]] = {
         "north": (lambda circle: replace(circle, threshold=2), "hides less than was agreed"),
         "south": (lambda one: replace(one, peers={0: one.peers[0]}, threshold=2), "hides less than was agreed"),
         "west": (lambda circle: replace(circle, client=3), "another run or site"),
@@ -331,7 +331,7 @@ def test_circles_that_hide_less_than_agreed_or_are_of_another_run_are_refused(tm
 
     def changed(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
         if move == "offer":
-            facts["circle"] = changes[name][0](Neighbourhood.from_text(facts["circle"])).to_text()
+            facts["circle"] = changes[name][0](Circle.from_text(facts["circle"])).to_text()
         return facts
 
     sites = Lying(keyed(tmp_path, 4), changed)
@@ -381,7 +381,7 @@ def test_sites_that_the_coordinator_made_up_do_not_count_as_sites_of_a_sum(tmp_p
 
     def enlarged(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
         if "circle" in facts:
-            circle = Neighbourhood.from_text(facts["circle"])
+            circle = Circle.from_text(facts["circle"])
             facts["circle"] = replace(circle, everyone=(*circle.everyone, *invented)).to_text()
         if move in ("confirm", "reveal"):
             lists = json.loads(facts["lists"])

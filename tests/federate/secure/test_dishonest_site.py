@@ -20,7 +20,7 @@ from ffalm.federate.keys import NodeSigner
 from ffalm.federate.secure import protocol, shamir
 from ffalm.federate.secure.aggregator import TooFew
 from ffalm.federate.secure.crypto import KeyPair
-from ffalm.federate.secure.protocol import Neighbourhood, Offer, _key_statement, _offer_statement
+from ffalm.federate.secure.protocol import Circle, Offer, _key_statement, _offer_statement
 
 Lie = Callable[[Message, Message, NodeSigner], Message]
 """Given a question, the honest answer and the site's signer: what the site says."""
@@ -54,7 +54,7 @@ def of_offers(change: Callable[[Offer], Offer], signed: bool = True) -> Lie:
         if "offer" not in given.facts:
             return given
         made = change(Offer.from_text(str(given.facts["offer"])))
-        circle = Neighbourhood.from_text(str(asked.facts["circle"]))
+        circle = Circle.from_text(str(asked.facts["circle"]))
         statement = _offer_statement(circle, circle.client, made.mask_key, made.min_sites)
         made = replace(made, signature=signer.sign(statement if signed else "something else"))
         return replace(given, facts={**given.facts, "offer": made.to_text()})
@@ -199,7 +199,7 @@ def test_shares_are_told_even_where_the_next_sum_is_refused(tmp_path: Path) -> N
 
     def small(kind: Kind, name: str, message: Message) -> Message | Failure:
         if message.facts.get("stage") == "reveal" and "circle" in message.facts:
-            circle = Neighbourhood.from_text(str(message.facts["circle"]))
+            circle = Circle.from_text(str(message.facts["circle"]))
             message = replace(message, facts={**message.facts, "circle": replace(circle, threshold=2).to_text()})
         return Dishonest._answer(sites, kind, name, message)
 

@@ -15,7 +15,7 @@ from ffalm.federate.secure.fixed_point import VectorLayout, Words, added
 from ffalm.federate.secure.protocol import (
     FEWEST_SITES,
     ForwardedOffer,
-    Neighbourhood,
+    Circle,
     Offer,
     SignedKey,
     apply,
@@ -51,11 +51,11 @@ class Aggregator:
         """An attempt with these sites, in circles that are drawn anew."""
         return cls(run, purpose, keys, ring(sorted(keys), neighbours), share)
 
-    def circle(self, client: int) -> Neighbourhood:
+    def circle(self, client: int) -> Circle:
         """What a site is told at the beginning."""
         peers = {other: self.keys[other] for other in self.neighbours[client]}
         everyone = tuple(sorted(self.keys))
-        return Neighbourhood(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
+        return Circle(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
 
     def take(self, client: int, offer: Offer) -> None:
         """Keep a site's offer; raises `UserError` where it is not made for its circle or no other site can use it."""

@@ -86,7 +86,7 @@ class _Text:
 
 
 @dataclass(frozen=True)
-class Neighbourhood(_Text):
+class Circle(_Text):
     """What a site is told when an attempt begins: its neighbours' public keys, and how many must answer to the end."""
 
     run: str
@@ -130,7 +130,7 @@ class ForwardedOffer:
 class Secrets(_Text):
     """What a site keeps of an attempt from move to move, for its own eyes."""
 
-    circle: Neighbourhood
+    circle: Circle
     seed: bytes = field(repr=False)
     mask_private: bytes = field(repr=False)
     held: dict[int, Shares] = field(repr=False)  # shares that this site holds, by whose secrets they are of
@@ -151,7 +151,7 @@ def introduced(run: str, client: int, own: KeyPair, signer: Signer) -> tuple[str
     return key, signer.sign(_key_statement(run, client, signer.name, key))
 
 
-def offer(circle: Neighbourhood, own: KeyPair, signer: Signer, min_sites: int = FEWEST_SITES) -> tuple[Secrets, Offer]:
+def offer(circle: Circle, own: KeyPair, signer: Signer, min_sites: int = FEWEST_SITES) -> tuple[Secrets, Offer]:
     """The first move; `own` is the pair with which this site seals and opens messages.
 
     Raises `Unusable` where what was passed on as neighbours' keys is not theirs.
@@ -353,7 +353,7 @@ def apply(words: Words, key: bytes, add: bool) -> None:
         (np.add if add else np.subtract)(value, piece, out=value)
 
 
-def _sealing(own: KeyPair, circle: Neighbourhood, other: int) -> bytes:
+def _sealing(own: KeyPair, circle: Circle, other: int) -> bytes:
     return own.shared(circle.key(other), f"shares {circle.attempt}")
 
 
@@ -365,9 +365,9 @@ def _key_statement(run: str, client: int, name: str, key: str) -> str:
     return json.dumps(["ffalm key", run, client, name, key])
 
 
-def _offer_statement(circle: Neighbourhood, client: int, mask_key: str, min_sites: int) -> str:
+def _offer_statement(circle: Circle, client: int, mask_key: str, min_sites: int) -> str:
     return json.dumps(["ffalm offer", circle.run, circle.purpose, circle.attempt, client, mask_key, min_sites])
 
 
-def _list_statement(circle: Neighbourhood, lists: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
+def _list_statement(circle: Circle, lists: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
     return json.dumps(["ffalm list", circle.run, circle.purpose, circle.attempt, *lists])

@@ -38,7 +38,7 @@ from ffalm.federate.secure.private_payload import NoiseShare, private_round_numb
 from ffalm.federate.secure.protocol import (
     MOST_SITES,
     ForwardedOffer,
-    Neighbourhood,
+    Circle,
     Secrets,
     Unusable,
     accept,
@@ -80,7 +80,7 @@ class SecureSite:
         """What this site has answered in this run."""
         return AnswerLedger(self.folder, self.terms)
 
-    def checked(self, circle: Neighbourhood) -> Neighbourhood:
+    def checked(self, circle: Circle) -> Circle:
         """The circle, if it is of this run and hides this site's answer as agreed and as its site.toml insists."""
         size = len(circle.peers) + 1
         require_public(
@@ -366,6 +366,6 @@ def _refusal(error: UserError) -> dict[str, Fact]:
 
 
 def _offered(vault: SecretStore, circle: str, site: SecureSite) -> dict[str, Fact]:
-    kept, made = offer(site.checked(Neighbourhood.from_text(circle)), vault.pair(), site.signer, site.min_sites)
+    kept, made = offer(site.checked(Circle.from_text(circle)), vault.pair(), site.signer, site.min_sites)
     vault.keep(kept)
     return {"offer": made.to_text()}
