@@ -87,7 +87,7 @@ def test_a_run_goes_on_where_the_folder_was_moved_with_its_plugins_and_weights(t
     (tmp_path / "config.toml").write_text(toml.dumps({**plan("/before").settings(), "plugins": ["/before/mine.py"]}))
     (tmp_path / "encoding.json").touch()
     check_unchanged(plan("/restored"), tmp_path)
-    with pytest.raises(UserError, match="The part 'model' of federation.toml has changed"):
+    with pytest.raises(UserError, match=r"The part 'model' of federation.toml has changed"):
         check_unchanged(plan("/restored", "other.safetensors"), tmp_path)
 
 

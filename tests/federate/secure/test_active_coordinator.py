@@ -321,6 +321,32 @@ def test_masks_of_sites_that_were_asked_different_questions_do_not_cancel() -> N
 # Circles
 
 
+def test_a_site_that_goes_by_the_number_of_another_is_refused(tmp_path: Path) -> None:
+    """Two sums over the clients 0, 1 and 3 would be over north, south and east, and then over west, south and east:
+    their difference tells what north answered to whoever knows what west did."""
+    folders = keyed(tmp_path)
+    coordinate(plan(), tmp_path / "run", World(folders), pause=0.001)
+    terms = SiteTerms.from_text((folders["south"] / "agreed.json").read_text())
+
+    def asked(stage: str, **facts: str) -> Message:
+        return answer(
+            "secure", Message(facts={"stage": stage, "terms": terms.key, **facts}), {"site": str(folders["south"])}
+        )
+
+    def circle(**numbers: int) -> str:
+        signers = {name: NodeSigner(folders[name], name) for name in numbers}
+        keys = {
+            numbers[name]: (name, *introduced(terms.run, numbers[name], KeyPair.new(), signers[name]))
+            for name in numbers
+        }
+        return Circle(terms.run, "train 1", "an attempt", 1, (1, *keys), keys, 2).to_text()
+
+    asked("key")
+    assert "offer" in asked("offer", circle=circle(north=0, west=2)).facts
+    with pytest.raises(UserError, match="other sites under the numbers that some had before"):
+        asked("offer", circle=circle(west=0, north=2))
+
+
 def test_circles_that_hide_less_than_agreed_or_are_of_another_run_are_refused(tmp_path: Path) -> None:
     changes: dict[str, tuple[Callable[[Circle], Circle], str]] = {
         "north": (lambda circle: replace(circle, threshold=2), "hides less than was agreed"),

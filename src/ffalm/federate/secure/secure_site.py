@@ -25,6 +25,7 @@ from ffalm.federate.keys import SECRETS, Signer, forget_secrets
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import MOST_BITS, histogram_numbers, with_histograms
+from ffalm.federate.secure.misdealing import Misdealing
 from ffalm.federate.secure.payload import (
     COUNTS,
     Numbers,
@@ -186,7 +187,7 @@ def respond(asked: Message, site: SecureSite) -> Message:
             vault.keep(kept)
             return Message(facts={"signature": signature})
         shares = reveal(kept, summed, dropped, signatures, site.signer)
-        site.ledger.summed(kept.circle.purpose, summed)
+        site.ledger.summed(kept.circle.purpose, summed, _dishonest(asked, kept.circle, site))
         vault.forget_attempt()
         told: dict[str, Fact] = {"shares": json.dumps({client: share.hex() for client, share in shares.items()})}
         if "circle" in facts:
@@ -274,8 +275,10 @@ def _masked(
     with understood():
         question = parsed_json(str(asked.facts["secure"]))
         passed = {
-            int(client): ForwardedOffer(str(key), int(least), str(signature), str(body), (str(first), str(second)))
-            for client, (key, least, signature, body, first, second) in question["passed"].items()
+            int(client): ForwardedOffer(
+                str(key), int(least), str(dealing), str(signature), str(body), (str(first), str(second))
+            )
+            for client, (key, least, dealing, signature, body, first, second) in question["passed"].items()
         }
         attempt, sites, largest = str(question["attempt"]), int(question["sites"]), int(question["largest"])
         agreed = str(question["layout"])
@@ -337,7 +340,7 @@ def question_key(asked: Message, common: str, layout: str, largest: int) -> str:
 def passed_text(attempt: str, passed: dict[int, ForwardedOffer], layout: VectorLayout, largest: int) -> str:
     """What `_masked` reads in the fact "secure"."""
     lines = {
-        client: [body.mask_key, body.min_sites, body.signature, body.sealed, *body.digests]
+        client: [body.mask_key, body.min_sites, body.dealing, body.signature, body.sealed, *body.digests]
         for client, body in passed.items()
     }
     return json.dumps(
@@ -365,7 +368,17 @@ def _refusal(error: UserError) -> dict[str, Fact]:
     return {"refused": error.public, **whose}
 
 
+def _dishonest(asked: Message, circle: Circle, site: SecureSite) -> dict[int, str]:
+    """The clients, by name, that are proven to have dealt shares of no secret in an earlier attempt at this sum."""
+    with understood():
+        proofs = [Misdealing.from_text(str(text)) for text in parsed_json(str(asked.facts.get("misdealt", "[]")))]
+    for proof in proofs:
+        proof.check(circle.run, circle.purpose, site.signer)
+    return {proof.client: proof.name for proof in proofs}
+
+
 def _offered(vault: SecretStore, circle: str, site: SecureSite) -> dict[str, Fact]:
     kept, made = offer(site.checked(Circle.from_text(circle)), vault.pair(), site.signer, site.min_sites)
+    site.ledger.numbered({client: name for client, (name, _, _) in kept.circle.peers.items()})
     vault.keep(kept)
     return {"offer": made.to_text()}
