@@ -25,6 +25,13 @@ def test_a_port_where_nobody_listens_is_told_from_one_that_answers_otherwise() -
         assert "--insecure" in _obstacle("127.0.0.1", other.getsockname()[1])
 
 
+def test_a_coordinator_listens_on_all_addresses_of_the_kind_that_sites_call(tmp_path: Path) -> None:
+    usual = {"fair.example:9": "0.0.0.0", "10.0.0.5:9": "0.0.0.0", "[fd00::5]:9": "::", "[::1]:9": "::1"}
+    for address, listen in {**usual, "127.0.0.1:9": "127.0.0.1", "localhost:9": "localhost"}.items():
+        (tmp_path / "federation.toml").write_text(f'address = "{address}"\n')
+        assert CoordinatorProcess(FederationFolder.find(tmp_path)).usual_listen == listen
+
+
 def test_a_name_that_is_not_known_and_a_network_that_is_shut_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")

@@ -14,8 +14,8 @@ from ffalm.errors import UserError, require
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.federation_config import FederationConfig
 
-#: Settings that may change between two starts of a run; sites may be added at the end of `sites` too. Plugins are files,
-#: which lie elsewhere where the folder was moved or restored; what they are for is the algorithm, which is compared.
+#: Settings that may change between two starts of a run; sites may be added at the end of `sites` too. Plugins lie
+#: elsewhere where the folder was moved or restored; what they are for is the algorithm, which is compared.
 _MAY_CHANGE = ("rules", "secure", "address", "allow", "removed", "logs", "metrics", "plugins", *study.AFTER_TRAINING)
 
 

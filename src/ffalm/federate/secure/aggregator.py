@@ -15,8 +15,8 @@ from ffalm.federate.secure.fixed_point import VectorLayout, Words, added
 from ffalm.federate.secure.misdealing import Misdealing, belong
 from ffalm.federate.secure.protocol import (
     FEWEST_SITES,
-    ForwardedOffer,
     Circle,
+    ForwardedOffer,
     Offer,
     SignedKey,
     apply,

@@ -38,8 +38,8 @@ from ffalm.federate.secure.payload import (
 from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
 from ffalm.federate.secure.protocol import (
     MOST_SITES,
-    ForwardedOffer,
     Circle,
+    ForwardedOffer,
     Secrets,
     Unusable,
     accept,
