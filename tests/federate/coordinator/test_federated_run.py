@@ -28,7 +28,7 @@ from tests.federate.makers import (
 from torch import Tensor
 
 from ffalm.engines import Round
-from ffalm.engines.remote.message import Failure, Message
+from ffalm.engines.remote.message import Failure, Kind, Message, printable
 from ffalm.engines.sampling import participants
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate, lead
@@ -290,6 +290,20 @@ def test_a_round_with_too_few_answers_is_asked_again_of_those_that_failed(tmp_pa
         ("west",),
         ("west",),
     ]
+
+
+def test_a_site_cannot_fill_the_disk_of_the_coordinator_with_its_reasons(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    original, reason = sites._answer, "no " * 100_000
+
+    def talkative(kind: Kind, name: str, message: Message) -> Message | Failure:
+        told = Failure("failed", printable(reason))  # as `unpacked_answer` reads it
+        return told if (kind, name) == ("train", "west") else original(kind, name, message)
+
+    sites._answer = talkative  # type: ignore[method-assign]
+    outcome = coordinate(config(training={"rounds": 2}), tmp_path / "run", sites, pause=PAUSE)
+    assert outcome.history[-1]["missed"]["west"].startswith("failed: no no")
+    assert sum(path.stat().st_size for path in (tmp_path / "run").glob("*.json*")) < len(reason) / 4
 
 
 @pytest.mark.parametrize("all_lose", [False, True])

@@ -95,6 +95,8 @@ class LocalSite:
                     log.warning("A column cannot be used, should the federation want it: %s", problem)
                 fewest = fewest_rows(self._min_group(min_group))
                 described(self._folder, fewest)
+                about = shared.label, shared.group, fewest
+                log.warning("This site describes its rows: label %s, group %s, values of at least %d rows.", *about)
                 facts["description"] = rows.description(columns, fewest).to_json()
             except UserError as error:
                 facts["misfit"] = self._misfit(error)
