@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ffalm.studies.store import locked
 from ffalm.system.files import read_json, write_private
 
 _NUMBERS = "clients"  # among the purposes
+_MOST_RANGES = 3  # of numbers in a secure sum, for a question
 _MOST_FLOORS = 3  # values of `min_group` for which a site describes its rows
 
 
@@ -83,6 +84,26 @@ class AnswerLedger:
         )
         self._note(own, {"fewest": first}, "This site has answered this question with another share of noise.")
         return first
+
+    def ranged(self, purpose: str, ranges: Sequence[float]) -> None:
+        """Note the ranges of a secure sum before its numbers are compared with them; raises `PublicError` where there
+        were others too often.
+
+        A number that leaves its range is told, so with many ranges one could tell how large each number is.
+        """
+        with locked(self._folder, "answered"):
+            noted = self._noted()
+            known: list[list[float]] = noted.setdefault(self._training + purpose, {}).setdefault("ranges", [])
+            if list(ranges) in known:
+                return
+            require_public(
+                len(known) < _MOST_RANGES,
+                f"This site was asked the question {purpose!r} of this run under {_MOST_RANGES} choices of [secure] in "
+                "federation.toml, and another would tell how large its numbers are: put one of them back, or move the "
+                "coordinator's run folder away to start a new run.",
+            )
+            known.append(list(ranges))
+            self._write(noted)
 
     def numbered(self, names: Mapping[int, str]) -> None:
         """Note by which numbers other sites go in this run; raises `PublicError` where one goes by another's.

@@ -25,6 +25,7 @@ from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.first_asked import FILE
 from ffalm.federate.secure.payload import round_numbers, round_sum
 from ffalm.federate.secure.protocol import Circle, confirm, introduced, offer
+from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.site.answering import answer
 from ffalm.federate.terms import SiteTerms
 
@@ -316,6 +317,17 @@ def test_masks_of_sites_that_were_asked_different_questions_do_not_cancel() -> N
     other.asked[0] = "another question"
     assert same.plan.values(same.run({}))["counts"].max() <= 300
     assert abs(other.plan.values(other.run({}))["counts"]).max() > 2**32
+
+
+def test_how_large_a_sites_numbers_are_does_not_follow_from_asking_under_ever_other_ranges(tmp_path: Path) -> None:
+    """Whose numbers leave a range is told: halving one again and again told each site's loss to any digit."""
+    sites, said = World(keyed(tmp_path)), list[str]()
+    for bound in (0.02, 0.01, 0.03, 0.04, 0.01):
+        asked = replace(plan(), masking=Secure(loss_range=bound))
+        said.append(led(tmp_path, sites, asked))
+    beyond = ["north: its loss is beyond the agreed loss_range" in why for why in said]
+    assert beyond == [True, True, True, False, True]
+    assert "under 3 choices of [secure] in federation.toml, and another would tell" in said[3]
 
 
 # Circles

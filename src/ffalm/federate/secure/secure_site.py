@@ -230,10 +230,7 @@ def answered_round(
 def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[str, Disclosed]]) -> Message:
     """The answer to the last scoring, masked."""
 
-    terms, reach = site.terms, told_reach(asked)
-    with understood():
-        bits = int(asked.facts.get("count_bits", MOST_BITS))
-    require_public(1 <= bits <= MOST_BITS, "The coordinator tells no number of bits of a count.")
+    terms, reach, bits = site.terms, told_reach(asked), _count_bits(asked)
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
         told = worked()
@@ -296,6 +293,8 @@ def _masked(
         except Unusable as error:
             return Message(facts=_refusal(error))
         fewest = max(kept.circle.threshold, kept.min_sites[kept.circle.client])  # in any sum, whoever reveals it
+        bounds = site.secure.model_range, site.secure.state_range, site.secure.loss_range, site.secure.bits
+        site.ledger.ranged(purpose, [*bounds, sites, _count_bits(asked)])
         kept = replace(kept, fewest=site.ledger.fewest(purpose, fewest) if site.terms.privacy else 0)
         vault.keep(kept)
     layout, numbers = found(site.secure, sites, kept.fewest)
@@ -308,6 +307,14 @@ def _masked(
     except OutOfRange as error:
         return Message(facts={"refused": error.public})
     return Message({"masked": tensors(mask(kept, words, same))}, {"question": same})
+
+
+def _count_bits(asked: Message) -> int:
+    """The bits of a count in a question for score histograms."""
+    with understood():
+        bits = int(asked.facts.get("count_bits", MOST_BITS))
+    require_public(1 <= bits <= MOST_BITS, "The coordinator tells no number of bits of a count.")
+    return bits
 
 
 def _drawn_for(purpose: str, asked: Message, scale: float) -> str:
