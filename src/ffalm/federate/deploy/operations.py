@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -313,7 +314,9 @@ def _require_free(host: str, port: int, otherwise: str) -> None:
     try:
         fleet_gateway.listener(host, port).close()
     except OSError as error:
-        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-        raise UserError(
-            f"The coordinator cannot listen on {host}:{port} ({reason}): stop what does, or {otherwise}."
-        ) from None
+        why = "The coordinator cannot listen on"
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            raise UserError(
+                f"{why} {host}:{port} ({os.strerror(error.errno)}): stop what does, or {otherwise}."
+            ) from None
+        raise UserError(f"{why} {host}, which is no address of this machine: name another by --listen.") from None
