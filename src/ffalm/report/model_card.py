@@ -100,8 +100,15 @@ def _use(facts: ModelFacts, use: ModelUse) -> list[str]:
             f"Takes {use.takes}",
             f"Decides by {use.thresholds}. {needs}",
         ),
-        f"{CARD_MARK}, or `ffalm.load_model(FOLDER).predict(data)` in Python.",
+        f"{CARD_MARK}, or `ffalm.load_model(FOLDER).predict(data)` in Python{_told_group(use)}.",
     ]
+
+
+def _told_group(use: ModelUse) -> str:
+    """How the column of groups is named where thresholds differ by group."""
+    if not use.by_group:
+        return ""
+    return ", with `--group COLUMN` or `group=` for the column of groups: without it the target need not hold"
 
 
 def _metrics(facts: ModelFacts) -> list[str]:
