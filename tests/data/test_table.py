@@ -251,6 +251,22 @@ def test_names_and_values_are_stripped_and_a_byte_order_mark_is_no_part_of_them(
     assert features(table(str(file), favourable=1)) == ("age", "sex=man", "sex=woman")
 
 
+def test_names_of_columns_may_hold_other_separators_and_several_lines(tmp_path: Path) -> None:
+    frame = people(pay=1.5 + np.arange(80))
+
+    def names(header: str, separator: str, decimal: str = ".") -> list[str]:
+        file = tmp_path / "people.csv"
+        body = frame.to_csv(sep=separator, decimal=decimal, index=False, header=False)
+        file.write_text(f"{header}\n{body}")
+        return [*table(str(file), decimal=decimal).read().features]
+
+    assert names("age;town;sex;hired;pay, net", ";") == ["age", "town", "sex", "pay, net"]
+    assert names("age;town;sex;hired;pay, net", ";", ",") == ["age", "town", "sex", "pay, net"]
+    assert names("age,town,sex,hired,pay; net | tax", ",") == ["age", "town", "sex", "pay; net | tax"]
+    assert names('"age\n(years, rounded)";town;sex;hired;pay', ";")[0] == "age\n(years, rounded)"
+    assert names('age,town,sex,hired,"pay; net"', ",")[-1] == "pay; net"
+
+
 def test_another_separator_can_be_named(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     people().to_csv(file, sep="#", index=False)

@@ -69,7 +69,7 @@ class Table:
     value), `split` a column of train, validation or test; if it
     has no validation rows, the share `validation` of the training rows is used. `missing = "mean"` replaces missing
     numbers by the mean of the training rows. `separator`, `decimal` and `encoding` describe the file format; the
-    separator is detected from the header where it is unambiguous, and text is UTF-8 unless `encoding` names another.
+    separator is detected from the first lines unless it is given, and text is UTF-8 unless `encoding` names another.
     """
 
     name: ClassVar[str] = "table"
