@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import warnings
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -817,6 +818,14 @@ def test_a_column_of_several_files_has_the_type_that_it_has_in_one(
     apart = table(f"{east},{west}").load()
     assert apart.preprocessing == whole.preprocessing
     assert apart.train.x.equal(whole.train.x)
+
+
+def test_codes_with_far_outliers_are_looked_at_without_a_warning_of_numpy() -> None:
+    number = np.arange(400)
+    frame = people(400, code=np.where(number % 9 < 7, number % 9, 10**15 + number % 9))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert FrameTable(label="hired", group="sex", favourable="yes", frame=frame).read().notes == ()
 
 
 def test_columns_that_give_the_label_away_are_noted() -> None:
