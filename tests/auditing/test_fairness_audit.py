@@ -194,6 +194,15 @@ def test_small_groups_are_flagged_and_not_compared() -> None:
     assert all(one.compared and one.small for one in few.groups)
 
 
+def test_a_decision_that_no_score_reaches_is_told() -> None:
+    """Nobody is selected then, so that all gaps are 0, as where 50 stands for 50 percent."""
+    found = audited(scored(), prediction=None, score="score", decision=50)
+    assert found.metrics["dpd"] == 0
+    assert any(note.endswith(", so that every row is predicted unfavourable.") for note in found.notes)
+    found = audited(scored(), prediction=None, score="score", decision=0.5)
+    assert not any("every row" in note for note in found.notes)
+
+
 def test_conditions_name_a_metric_of_the_audit() -> None:
     found = audited(scored())
     assert found.failures(["dpd > 0", "accuracy < 1 %"])[0].condition == "dpd > 0"

@@ -61,6 +61,18 @@ def test_an_answer_that_can_be_used_ends_with_how(cli: Cli, flags: list[str], tm
         code, shown, _ = cli("compare", *few, f"accuracy_parity <= {bound}", "--repair", "none", "--out", out)
         assert code == 0
         assert (f"Next: `ffalm predict {out} NEW.csv`" in shown) is told
+    code, shown, _ = cli(
+        "compare",
+        *few,
+        "dpd <= 0.5, impact_ratio >= 0.01",
+        "--confidence",
+        "0.5",
+        "--out",
+        out := tmp_path / "by group",
+    )
+    (answer,) = json.loads((out / "answer.json").read_text())["answers"]
+    assert answer["repair"]["kind"] == "groups", answer["repair"]
+    assert f"Next: `ffalm predict '{out}' NEW.csv --group COLUMN` labels new rows by the thresholds" in shown
 
 
 LEFT_OUT = (

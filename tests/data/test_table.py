@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import warnings
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,22 @@ def test_names_and_values_are_stripped_and_a_byte_order_mark_is_no_part_of_them(
     rows = "\n".join(f"{20 + number}, {'woman' if number % 2 else 'man'} , {number // 2 % 2}" for number in range(40))
     file.write_text(f"\ufeffage, sex , hired\n{rows}\n", encoding="utf-8")
     assert features(table(str(file), favourable=1)) == ("age", "sex=man", "sex=woman")
+
+
+def test_names_of_columns_may_hold_other_separators_and_several_lines(tmp_path: Path) -> None:
+    frame = people(pay=1.5 + np.arange(80))
+
+    def names(header: str, separator: str, decimal: str = ".") -> list[str]:
+        file = tmp_path / "people.csv"
+        body = frame.to_csv(sep=separator, decimal=decimal, index=False, header=False)
+        file.write_text(f"{header}\n{body}")
+        return [*table(str(file), decimal=decimal).read().features]
+
+    assert names("age;town;sex;hired;pay, net", ";") == ["age", "town", "sex", "pay, net"]
+    assert names("age;town;sex;hired;pay, net", ";", ",") == ["age", "town", "sex", "pay, net"]
+    assert names("age,town,sex,hired,pay; net | tax", ",") == ["age", "town", "sex", "pay; net | tax"]
+    assert names('"age\n(years, rounded)";town;sex;hired;pay', ";")[0] == "age\n(years, rounded)"
+    assert names('age,town,sex,hired,"pay; net"', ",")[-1] == "pay; net"
 
 
 def test_another_separator_can_be_named(tmp_path: Path) -> None:
@@ -801,6 +818,14 @@ def test_a_column_of_several_files_has_the_type_that_it_has_in_one(
     apart = table(f"{east},{west}").load()
     assert apart.preprocessing == whole.preprocessing
     assert apart.train.x.equal(whole.train.x)
+
+
+def test_codes_with_far_outliers_are_looked_at_without_a_warning_of_numpy() -> None:
+    number = np.arange(400)
+    frame = people(400, code=np.where(number % 9 < 7, number % 9, 10**15 + number % 9))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert FrameTable(label="hired", group="sex", favourable="yes", frame=frame).read().notes == ()
 
 
 def test_columns_that_give_the_label_away_are_noted() -> None:

@@ -26,6 +26,7 @@ def found() -> Audit:
 def test_every_metric_and_group_has_a_row(found: Audit) -> None:
     race = found["race"]
     assert len(gaps(found, race).rows) == len(race.metrics)
+    assert "groups that are compared; accuracy and AUC over all rows." in gaps(found, race).caption
     shown = groups(found, race)
     assert [one.cells[0].value for one in shown.rows] == ["a", "b", "c", "<d>", "unknown"]
     assert [one.note for one in shown.rows][-2:] == ["fewer than 30 rows", "no group given, not compared"]

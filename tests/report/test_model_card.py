@@ -57,6 +57,10 @@ def test_what_is_not_known_is_not_claimed() -> None:
     )
     text = card(bare, replace(USE, by_group=False, guarantee="differential privacy, epsilon 3"))
     assert "No rows were scored" in text and "None was set." in text
+    assert "is a feature" not in text
+    seen = card(bare, replace(USE, by_group=False, seen="sex"))
+    assert "The group (sex) is a feature, so predictions need it." in seen and "do not need" not in seen
+    assert "The group (sex) is a feature of the model, which some uses forbid by law." in seen
     assert "Predictions do not need the group" in text and "Trained with differential privacy, epsilon 3." in text
     assert "clients" not in text and "| Setting |" not in text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -277,7 +278,9 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
             if one.verdict in ("met with confidence", "met in the sample") and not one.degenerate and not one.together
         ]
         if usable and len(outcome.answers) == 1:
-            use, card = f"ffalm predict {study.folder} NEW.csv", f"ffalm card {study.folder}"
-            lines.append(f"Next: `{use}` labels new rows, `{card}` describes the model.")
+            place, by_group = shlex.quote(str(study.folder)), usable[0].chosen.kind in ("groups", "randomised")
+            use = f"ffalm predict {place} NEW.csv{' --group COLUMN' * by_group}"
+            where = " by the thresholds of their groups, which COLUMN holds" * by_group
+            lines.append(f"Next: `{use}` labels new rows{where}; `ffalm card {place}` describes the model.")
         print_results([], lines)
     raise_if_diverged(study)

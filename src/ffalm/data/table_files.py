@@ -164,7 +164,7 @@ def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple
     require(
         frame.shape[1] > 1,
         f"{file!r} has only one column, {frame.columns[0] if frame.shape[1] else ''!r}: "
-        f"set `separator` if its columns are not separated by commas.",
+        "set `separator` if its columns are not separated by commas, or remove the lines above the names of columns.",
         "Its data file has only one column: `separator` in its site.toml may be wrong.",
     )
     return frame, tuple(notes)

@@ -8,6 +8,7 @@ import gzip
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ _WHOLE = 0.25  # share of the free memory that a table may take to be read whole
 _DECODED = 5  # bytes that a table takes as it is read, for each byte of text
 _UNPACKED = 5  # times a compressed file
 _BLOCK = 2**24  # bytes that are searched for line feeds at a time
+_LINES = 20  # that tell the separator
 _VALUE = 16  # bytes of a value of a Parquet file, as it is read
 
 Encoding = str | None
@@ -58,9 +60,9 @@ def read_text(
     """
     utf_8 = encoding is None or codecs.lookup(encoding).name == "utf-8"
     spelled = {"encoding": "utf-8-sig" if utf_8 else encoding}
-    line = _first_line(path, spelled)
-    declared = re.fullmatch(r"sep=(.)", line.rstrip("\r\n"))
-    sign = separator or (declared.group(1) if declared else _separator(line, usual))
+    lines = _first_lines(path, spelled["encoding"])
+    declared = re.fullmatch(r"sep=(.)", lines[0])
+    sign = separator or (declared.group(1) if declared else _separator(lines, usual))
     skipped = int(declared is not None)
     options: dict[str, Any] = {
         "sep": sign,
@@ -161,16 +163,27 @@ def _named(frame: pd.DataFrame, header: list[str]) -> pd.DataFrame:
     return frame
 
 
-def _first_line(path: Path, spelled: dict[str, Any]) -> str:
-    options = {"sep": "\0", "quoting": csv.QUOTE_NONE, **spelled}
-    return str(pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0, 0])
+def _first_lines(path: Path, encoding: Encoding) -> list[str]:
+    """The first lines of a file that are not empty; what cannot be decoded is told when the table is read."""
+    with _opened(path)(path, "rt", encoding=encoding, errors="replace") as file:
+        return list(islice((line.rstrip("\n") for line in file if line.strip()), _LINES)) or [""]
 
 
-def _separator(line: str, usual: str) -> str:
-    """The separator: the usual one, or another one if the header contains only that."""
-    bare = re.sub(r'"[^"]*"', "", line)
-    found = [sign for sign in (",", ";", "\t", "|") if sign in bare]
-    return found[0] if len(found) == 1 else usual
+def _separator(lines: list[str], usual: str) -> str:
+    """The separator: the usual one, or another one if the header contains only that.
+
+    Where the header contains several, such as a comma in a name, it is the one that parts most columns, and the rows
+    into as many.
+    """
+    ends = [place for place in range(1, len(lines)) if "\n".join(lines[:place]).count('"') % 2 == 0]
+    first = ends[0] if ends else 1  # names in quotation marks may have several lines
+    header, *rows = (re.sub(r'"[^"]*"', "", line) for line in ("\n".join(lines[:first]), *lines[first:]))
+    counts = {sign: header.count(sign) for sign in (",", ";", "\t", "|") if sign in header}
+    if len(counts) > 1:
+        alike = {sign: count for sign, count in counts.items() if all(row.count(sign) == count for row in rows)}
+        most = [sign for sign, count in alike.items() if rows and count == max(alike.values())]
+        return most[0] if len(most) == 1 else usual
+    return next(iter(counts), usual)
 
 
 def _frame(table: Any) -> pd.DataFrame:

@@ -41,7 +41,7 @@ def remarks(features: pd.DataFrame, y: Codes, train: Codes, declared: Collection
     for name, column in features.items():
         found = _of_column(column) or ([] if name in declared else _written(column.iloc[rows]))
         if (enough or others >= _FEWEST_OTHERS) and not found:
-            found = _with_labels(column.iloc[rows], labels)
+            found = _with_labels(column.iloc[rows], labels, enough)
         notes += [f"The column {str(name)!r} {one}" for one in found]
     return tuple(notes)
 
@@ -82,14 +82,15 @@ def _stand_in(values: Numbers) -> list[str]:
     return []
 
 
-def _with_labels(column: pd.Series, labels: Codes) -> list[str]:
-    """Notes from the column together with the labels of its rows."""
+def _with_labels(column: pd.Series, labels: Codes, enough: bool) -> list[str]:
+    """Notes from the column together with the labels of its rows; `enough` rows tell codes from quantities too."""
     if (known := _predicted_right(column, labels) / len(labels)) >= _REVEALED:
         return [
             f"alone gives the label away in {known:.1%} of the training rows: list it in drop if it is known only "
             "after the outcome."
         ]
-    if is_numeric(column) and (count := _as_codes(_values(column), (labels == labels.max()).astype(np.float64))):
+    favourable = (labels == labels.max()).astype(np.float64)
+    if enough and is_numeric(column) and (count := _as_codes(_values(column), favourable)):
         return [
             f"holds {count} different whole numbers that tell the label better as categories than as quantities: list "
             "it in categorical if they are codes."
@@ -128,7 +129,9 @@ def _as_codes(values: Numbers, favourable: Numbers) -> int:
         return 0
     rates = np.bincount(place, favourable) / counts
     scaled = (numbers - numbers.mean()) / numbers.std()
-    curve = np.polynomial.Polynomial.fit(scaled, rates, 3, w=np.sqrt(counts))(scaled)
+    # With `full` it does not warn where far outliers leave the others nearly equal, which a cubic curve joins as well.
+    fitted, _ = np.polynomial.Polynomial.fit(scaled, rates, 3, w=np.sqrt(counts), full=True)
+    curve = fitted(scaled)
     lack, within = float((counts * (rates - curve) ** 2).sum()), float(((favourable - rates[place]) ** 2).sum())
     if within == 0 or lack < _SHARE * rows * float(favourable.var()):
         return 0

@@ -116,9 +116,12 @@ def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
         if bounded:
             cells.append(ends_text(name, *bounded.get(name, (math.nan, math.nan))))
         rows.append(row(*cells))
+    over = "Over the groups that are compared"
+    if "accuracy" in one.metrics:
+        over += "; accuracy and AUC over all rows" if "auc" in one.metrics else "; accuracy over all rows"
     among = " EOD: the same among those whose true outcome it is;" if "eod" in one.metrics else ""
     caption = (
-        f"Over the groups that are compared. DPD: largest difference of the share predicted “{audit.favourable}”;"
+        f"{over}. DPD: largest difference of the share predicted “{audit.favourable}”;"
         f"{among} impact ratio: smallest share over the largest."
     )
     if bounded:

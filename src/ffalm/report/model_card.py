@@ -37,9 +37,10 @@ class ModelUse:
     takes: str  # what it is given
     thresholds: str  # how it decides
     group: str  # the column or columns of groups
-    by_group: bool  # whether predictions need it
+    by_group: bool  # whether thresholds differ by it
     architecture: Mapping[str, Any]
     guarantee: str | None  # of differential privacy
+    seen: str = ""  # the columns of groups among the features
 
 
 def card(facts: ModelFacts, use: ModelUse) -> str:
@@ -63,7 +64,7 @@ def card(facts: ModelFacts, use: ModelUse) -> str:
         if use.guarantee is None
         else f"Trained with {use.guarantee}.",
         "## Limits",
-        _limits(facts, use.by_group),
+        _limits(facts, use),
         "## How it was made",
         _listed(
             f"{facts.algorithm}, seed {facts.seed}, {facts.rounds} rounds",
@@ -91,6 +92,8 @@ def _use(facts: ModelFacts, use: ModelUse) -> list[str]:
         f"Predictions need each row's {use.group}, since thresholds differ between groups; rows without one get a "
         "single threshold"
         if use.by_group
+        else f"The group ({use.seen}) is a feature, so predictions need it"
+        if use.seen
         else "Predictions do not need the group"
     )
     return [
@@ -100,8 +103,15 @@ def _use(facts: ModelFacts, use: ModelUse) -> list[str]:
             f"Takes {use.takes}",
             f"Decides by {use.thresholds}. {needs}",
         ),
-        f"{CARD_MARK}, or `ffalm.load_model(FOLDER).predict(data)` in Python.",
+        f"{CARD_MARK}, or `ffalm.load_model(FOLDER).predict(data)` in Python{_told_group(use)}.",
     ]
+
+
+def _told_group(use: ModelUse) -> str:
+    """How the column of groups is named where thresholds differ by group."""
+    if not use.by_group:
+        return ""
+    return ", with `--group COLUMN` or `group=` for the column of groups: without it the target need not hold"
 
 
 def _metrics(facts: ModelFacts) -> list[str]:
@@ -115,7 +125,7 @@ def _metrics(facts: ModelFacts) -> list[str]:
         low, high = (math.nan, math.nan) if noisy else tally.interval(name, 0.95, facts.favourable)
         rows.append(row(title, metric_text(name, metrics[name]), ends_text(name, low, high)))
     columns = [Column("Metric"), Column("Value"), Column("95 % interval")]
-    scored = f"{int(tally.count.sum()):,} {_PARTS[facts.part]} rows, by these predictions with their thresholds."
+    scored = f"{int(tally.count.sum()):,} {_PARTS[facts.part]} rows, by the decisions that are described above."
     return [
         "## Metrics",
         scored,
@@ -160,7 +170,7 @@ def _target(facts: ModelFacts) -> list[str]:
     return ["## Fairness target", text]
 
 
-def _limits(facts: ModelFacts, by_group: bool) -> str:
+def _limits(facts: ModelFacts, use: ModelUse) -> str:
     limits = [
         "The numbers are of rows like those of training; where people, prices or policies change, measure again "
         "with ffalm audit.",
@@ -175,7 +185,9 @@ def _limits(facts: ModelFacts, by_group: bool) -> str:
         limits.append("Whether the fairness target is met cannot be judged: some group lacks the rows to say.")
     elif facts.verdict == "not met":
         limits.append("The fairness target is not met.")
-    if by_group:
+    if use.seen:
+        limits.append(f"The group ({use.seen}) is a feature of the model, which some uses forbid by law.")
+    if use.by_group:
         limits.append("Thresholds by group treat people differently by group, which some uses forbid by law.")
     return _listed(*limits)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: A name longer than this may be broken over several lines on a terminal.
 LONGEST_NAME = 30
 _NARROW = 80  # columns of a terminal
-_WORD = 14  # letters of a heading's word that stay in one line
+_WORD = 14  # letters of a word that stay in one line
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -133,19 +133,20 @@ def to_rich(table: Table) -> RichTable:
     )
     if table.key:
         rich.add_column(Text(table.key))
-    words = [max((min(len(one), _WORD) for one in column.heads.split()), default=0) for column in table.columns]
-    widths = [
-        max((len(column.text(one.cells[place])) for one in table.rows), default=0)
+    texts = [[column.text(one.cells[place]) for one in table.rows] for place, column in enumerate(table.columns)]
+    words = [
+        _longest_word([column.heads, *(texts[place] if place >= table.names else ())])
         for place, column in enumerate(table.columns)
     ]
+    widths = [max(map(len, own), default=0) for own in texts]
     fits = sum(max(pair) + 2 for pair in zip(words, widths, strict=True)) <= _NARROW
-    for place, column in enumerate(table.columns):  # wrapped where there is no room: headings and names, never numbers
+    for place, column in enumerate(table.columns):  # names and long words are broken, numbers never
         fixed = place < table.names and widths[place] <= LONGEST_NAME and fits
         rich.add_column(
             Text(column.heads),
             justify="right" if column.numeric else "left",
             no_wrap=fixed,
-            min_width=max(words[place], widths[place] * column.numeric),
+            min_width=words[place],
             overflow="fold",
         )
     for section in table.sections:
@@ -159,6 +160,10 @@ def to_rich(table: Table) -> RichTable:
             key = [Text("" if index else section.key)] * bool(table.key)
             rich.add_row(*key, *cells, end_section=index == len(section.rows) - 1)
     return rich
+
+
+def _longest_word(texts: Iterable[str]) -> int:
+    return max((min(len(word), _WORD) for text in texts for word in text.split()), default=0)
 
 
 def print_whole(console: Console, table: Table) -> None:

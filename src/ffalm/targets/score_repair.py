@@ -285,7 +285,9 @@ def own_decision(scores: Array, probabilities: bool, given: float | None) -> tup
     what = "lie within 0 and 1 and are taken as probabilities" if probabilities else "are taken as they are"
     if given is not None:
         given = require_number(given, "decision")
-        return given, f"The scores {what}; the model's own decision is score >= {given:g}, as given."
+        alike = "" if low < given <= high else f", so that every row is predicted {'un' * (given > high)}favourable"
+        told = alike and f": the scores go from {low:g} to {high:g}{alike}"
+        return given, f"The scores {what}; the model's own decision is score >= {given:g}, as given{told}."
     if probabilities:
         return 0.5, f"The scores {what}, decided at 0.5."
     if low < 0 <= high:

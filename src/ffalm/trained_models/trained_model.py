@@ -210,7 +210,10 @@ class TrainedModel:
         kind = kind if self.rule is None else "a blind rule, which uses a model of the groups instead of the group"
         shape = " x ".join(map(str, self.description.shape))
         takes = f"arrays of features of shape {shape}" if own is None else own.describe()
-        return card(facts, ModelUse(takes, kind, self.task.group, self.by_group, self.description.model, guarantee))
+        columns = [] if own is None or own.table is None else [one.name for one in own.table.columns]
+        seen = ", ".join(name for name in self.task.group.split(", ") if name in columns)
+        use = ModelUse(takes, kind, self.task.group, self.by_group, self.description.model, guarantee, seen)
+        return card(facts, use)
 
     def _read(self, data: Data, group: Any = None) -> Data:
         own = self.description.preprocessing
