@@ -117,6 +117,11 @@ def setting(default: Any, help: str, **limits: float) -> Any:
     return dataclasses.field(default=default, metadata={"help": help, **limits})
 
 
+def described(about: str, default: Any = dataclasses.MISSING, **limits: float) -> Any:
+    """A dataclass field of a setting without a flag of its own: a sentence on what it means, its default and range."""
+    return dataclasses.field(default=default, metadata={"about": about, **limits})
+
+
 def check_ranges(settings: Any, what: str | None = None) -> None:
     """Refuse numbers that are not finite or outside the range that their field's metadata gives; None has no range.
 

@@ -144,7 +144,7 @@ def simulate(
     one for all, or one per seed. An algorithm's name stands for its default preset. `privacy` adds differential
     privacy and reports `epsilon`; `keep="best"` scores the model of the round with the best validation accuracy
     instead of the last. `on_round` is called with each round's record; `progress` shows a line that is
-    rewritten as rounds are done. The other keywords are those of `Training`.
+    rewritten as rounds are done. The other keywords are settings of training: `ffalm settings training` lists them.
     """
     shared = RunSettings.from_keywords(settings)
     seeds = [seed_of(number) for number in listed(seed)]

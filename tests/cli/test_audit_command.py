@@ -51,6 +51,26 @@ def test_a_condition_that_holds_ends_with_code_3(file: str, capsys: pytest.Captu
     assert run([*arguments, "dpd > 0.99"]) == 0
 
 
+def test_a_file_as_spreadsheets_of_other_languages_write_it(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "décisions.csv"
+    frame = scored().assign(race=lambda table: table["race"].replace({"a": "ä"}))
+    frame.to_csv(there, index=False, sep=";", decimal=",", encoding="latin-1")
+    frame.to_csv(usual := tmp_path / "usual.csv", index=False)
+    arguments = [*COLUMNS, "--score", "score", "--json"]
+    assert run(["audit", str(there), *arguments]) == 2
+    assert "(--encoding)" in capsys.readouterr().err
+    assert run(["audit", str(there), *arguments, "--encoding", "latin-1"]) == 2
+    assert "set decimal to ',' (--decimal ,)" in capsys.readouterr().err
+    assert run(["audit", str(there), *arguments, "--encoding", "latin-1", "--decimal", ","]) == 0
+    found = json.loads(capsys.readouterr().out)["groupings"]
+    assert run(["audit", str(usual), *arguments]) == 0
+    assert found == json.loads(capsys.readouterr().out)["groupings"]
+    assert run(["audit", str(usual), *arguments, "--decimal", "x"]) == 2
+    assert "a dot or a comma" in capsys.readouterr().err
+
+
 def test_mistakes_end_with_code_2_and_one_sentence(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", file, *COLUMNS]) == 2
     assert "there are neither" in capsys.readouterr().err

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ffalm.data import SOURCES
+from ffalm.cli.setting_words import settings_of
+from ffalm.data import SOURCES, source_class
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -38,6 +40,7 @@ def test_a_users_file_is_checked_and_shown_by_group(cli: Cli, loans: Path) -> No
     assert "north" in shown
     assert "400 rows" in shown and "Features read as numbers: income" in shown
     assert "The group (sex) is a feature of the model" in shown
+    assert "…" not in shown and "validation" in shown.split()
     hidden = cli("data", "check", *mine, "--set", "data.use_group_as_feature=false")[1]
     assert "is a feature of the model" not in hidden
     facts = json.loads(cli("data", "check", *mine, "--json")[1])
@@ -65,6 +68,11 @@ def test_settings_are_described_in_words(cli: Cli) -> None:
     assert "Value" not in shown
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_setting_of_a_source_has_a_meaning(name: str) -> None:
+    assert [one.name for one in settings_of(source_class(name)) if not one.help] == []
+
+
 def test_brackets_in_a_users_names_are_shown_as_they_are(cli: Cli, loans: Path) -> None:
     text = loans.read_text().replace("sex", "[sex]").replace(",f,", ",[/f],").replace(",m,", ",[m],")
     odd = loans.with_name("loans[a].csv")
@@ -90,7 +98,9 @@ def test_many_groups_fit_on_a_terminal_one_a_line(cli: Cli, loans: Path, monkeyp
     code, shown, _ = cli("data", "check", "--data", loans, "--label", "paid", "--group", "age", "--favourable", "yes")
     assert code == 0
     assert "…" not in shown
-    lines = {line.split("│")[1].strip(): line for line in shown.splitlines() if line.count("│") == 8}
-    assert [name for name in lines if name.endswith("and up")] == [f"{10 * number + 18} and up" for number in range(8)]
-    counts = [cell.strip() for cell in lines["all"].split("│")[2:8:2]]
+    lines = [re.split(r"\s{2,}", line.strip()) for line in shown.splitlines()]
+    assert [name for name, *_ in lines if name.endswith("and up")] == [
+        f"{10 * number + 18} and up" for number in range(8)
+    ]
+    (counts,) = (cells[1::2] for cells in lines if cells[0] == "all")
     assert counts == ["280", "40", "80"]

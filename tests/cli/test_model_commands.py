@@ -54,6 +54,22 @@ def test_named_columns_are_copied_as_they_are_written(
     assert "idd" in capsys.readouterr().err
 
 
+def test_a_file_may_be_written_in_another_way_than_that_of_training(
+    model: Path, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def predicted(*more: str) -> str:
+        assert run(["predict", str(model), str(new), "--group", "sex", "--copy", "note", *more]) == 0
+        return capsys.readouterr().out
+
+    frame = pd.read_csv(new).assign(note="ä")
+    numbers = list(frame.select_dtypes("number"))
+    frame[numbers] += 0.25
+    frame.to_csv(new, index=False)
+    usual = predicted()
+    frame.to_csv(new, index=False, sep="|", decimal=",", encoding="latin-1")
+    assert predicted("--separator", "|", "--decimal", ",", "--encoding", "latin-1") == usual
+
+
 def test_without_the_group_the_single_threshold_is_used_and_told(
     model: Path, new: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

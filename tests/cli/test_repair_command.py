@@ -31,6 +31,18 @@ def scores(tmp_path: Path) -> Path:
     return tmp_path / "scores.csv"
 
 
+def test_scores_with_decimal_commas_in_another_encoding_are_repaired_alike(
+    cli: Cli, scores: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.csv"
+    pd.read_csv(scores).replace({"sex": {"m": "mä"}}).to_csv(
+        other, index=False, sep=";", decimal=",", encoding="latin-1"
+    )
+    code, shown, _ = cli("repair", other, *COLUMNS, "--decimal", ",", "--encoding", "latin-1", "--json")
+    assert code == 0
+    assert json.loads(shown)["test"] == json.loads(cli("repair", scores, *COLUMNS, "--json")[1])["test"]
+
+
 def test_thresholds_tables_and_predictions_are_written(cli: Cli, scores: Path, tmp_path: Path) -> None:
     out = tmp_path / "repaired"
     code, shown, _ = cli("repair", scores, *COLUMNS, "--test-share", 0.5, "--out", out)

@@ -408,6 +408,14 @@ def test_missing_numbers_take_the_mean_of_the_training_rows_alone(write: Any) ->
     assert "empty in every training row" in message
 
 
+def test_all_columns_with_missing_numbers_are_named_at_once_and_empty_ones_are_to_be_dropped(write: Any) -> None:
+    frame = people(pay=[None, *[1.0, 2.5] * 39, 3.0], debt=[*[1.5, 2.0] * 39, 3.0, None], notes=None)
+    message = refusal(table(write(frame)))
+    assert message.count("is empty in 1 of 80 rows") == 2 and message.count("--missing mean") == 2
+    assert "'notes'" in message and "is empty in every row: list it in drop (--drop)." in message
+    assert "is empty in every row" in refusal(table(write(frame), missing="mean"))
+
+
 def test_infinite_numbers_are_refused_even_where_missing_ones_are_filled(write: Any) -> None:
     frame = people(pay=[1.0, np.inf] * 40)
     assert "missing or infinite" in refusal(table(write(frame), missing="mean"))
@@ -500,7 +508,7 @@ def test_many_classes_are_taken_and_numbers_among_them_noted(write: Any) -> None
 def test_a_label_without_training_rows_is_noted_unless_it_is_the_favourable_one(write: Any) -> None:
     frame = three_labels()
     frame["part"] = np.where(frame["hired"] == "maybe", "test", np.where(np.arange(90) % 9 < 6, "train", "test"))
-    file = write(frame)
+    file = write(frame.drop(columns="town"))  # which tells the other two labels apart
     data = table(file, split="part").read()
     assert data.task.labels == 3
     assert data.notes == (f"The training part of {file!r} has no row with the label 'maybe'; models cannot learn it.",)
@@ -811,6 +819,11 @@ def test_columns_that_give_the_label_away_are_noted() -> None:
     notes = FrameTable(label="paid", group="sex", favourable="yes", frame=frame).read().notes
     assert [note.split("'")[1] for note in notes] == ["code", "closed"]
     assert all("gives the label away in 100.0% of the training rows" in note for note in notes)
+    few = FrameTable(label="paid", group="sex", favourable="yes", frame=frame[:50].drop(columns="code")).read().notes
+    assert [note.split("'")[1] for note in few] == ["closed"]
+    coded = frame[:50].assign(code=frame["paid"].map({"yes": "Y", "no": "N"})).drop(columns="closed")
+    few = FrameTable(label="paid", group="sex", favourable="yes", frame=coded).read().notes
+    assert [note.split("'")[1] for note in few] == ["code"]
     rare = frame.assign(paid=np.where(np.arange(600) < 8, "yes", "no"))  # one label is nearly always right
     assert FrameTable(label="paid", group="sex", favourable="yes", frame=rare).read().notes == ()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ffalm.data.written_numbers import noted_form, refused_form
+from ffalm.data.written_numbers import decimal_mark, noted_form, refused_form
 
 MANY = range(100, 160)
 
@@ -27,6 +27,12 @@ def test_a_comma_before_other_than_three_digits_is_a_decimal_comma() -> None:
         assert (
             found is not None and found.kind == "numbers with a decimal comma" and "set decimal to ','" in found.remedy
         )
+
+
+def test_the_decimal_mark_of_numbers_is_found_unless_it_may_part_thousands() -> None:
+    assert decimal_mark(["1", "0,73"]) == ("0,73", ",") and decimal_mark(["3654.35"]) == ("3654.35", ".")
+    for values in (["8,500", "1"], ["0,5", "a"], ["1"], ["0,5", "0.5"], []):
+        assert decimal_mark(values) is None
 
 
 def test_a_decimal_point_in_a_file_of_decimal_commas_is_refused_where_it_has_many_values() -> None:

@@ -93,6 +93,26 @@ def test_a_gap_that_the_target_widened_is_pointed_out(answer: Answer) -> None:
     assert eod(0.3) == (True, "not bounded; wider than the 10.0 without a target")
 
 
+def test_what_is_a_mean_over_seeds_says_so_and_other_gaps_are_of_the_answers_seed() -> None:
+    """The answer's own accuracy, of one seed, may be above the accuracy without a target, a mean over seeds."""
+
+    def two(label: str, kind: Any, *accuracies: float) -> Candidate:
+        each = [scored(one, 0.04, (0.4, 0.75, 0.8)) for one in accuracies]
+        each = [replace(one, metrics={**one.metrics, "eod": 0.1 * seed}) for seed, one in enumerate(each, start=1)]
+        runs = (CandidateRun(seed, "runs/x", {"kind": "none"}, one, one) for seed, one in enumerate(each))
+        return Candidate(label, kind, tuple(runs))
+
+    free, fair = two("Free", "accurate", 0.91, 0.87), two("Fair", "groups", 0.90, 0.86)
+    answer = replace(choose(Target.parse("dpd <= 0.05"), [free, fair]), chosen=fair, best=fair.runs[0])
+    tiles = {tile.name: tile for tile in answer_card(answer, "yes").tiles}
+    assert (tiles["Accuracy"].value, tiles["Cost in accuracy"].value) == ("90.0 %", "1.0 points")
+    assert tiles["Cost in accuracy"].about.startswith("mean over 2 seeds, against the choice without a target")
+    assert any(
+        line.startswith("It costs 1.0 points of test accuracy (mean over 2 seeds)") for line in sentences(answer)
+    )
+    assert tiles["Gap in true “yes” found (EOD)"].about == "not bounded; 10.0 without a target"
+
+
 def test_who_pays_is_told_in_words_and_in_bars_with_intervals(answer: Answer) -> None:
     card = answer_card(answer, "yes")
     assert card.payers[0] == (

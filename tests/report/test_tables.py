@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ffalm.report.rendering import to_csv, to_html, to_latex, to_markdown, to_rich
+from ffalm.report.rendering import print_whole, to_csv, to_html, to_latex, to_markdown, to_rich
 from ffalm.report.summary import ALPHA
 from ffalm.report.tables import Cell, Column, Section, Table, best, row
 
@@ -82,6 +82,25 @@ def test_the_terminal_wraps_headings_and_names_and_cuts_neither() -> None:
     assert "…" not in shown
     assert shown.count("selected") == shown.count("accuracy") == 2
     assert "12,345" in shown
+
+
+def test_a_table_wider_than_the_terminal_keeps_every_digit_and_no_blanks_at_the_end() -> None:
+    heads = [Column("accuracy", "percent", 1, over="calibration")] * 6
+    table = Table("", [Column("Thresholds"), *heads, Column("DPD", "percent", 1)], [Section([row("a", *[0.1234] * 7)])])
+    for width in (40, 80):
+        console = Console(width=width, file=(file := io.StringIO()))
+        print_whole(console, table)
+        lines = file.getvalue().splitlines()
+        assert [line.count("12.3") for line in lines if "12.3" in line] == [7]
+        assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_terminal_breaks_no_number() -> None:
+    columns = [Column("Group"), *[Column("a", "percent", 1)] * 9]
+    table = Table("", columns, [Section([row("g", *[math.nan] * 9)])])
+    console = Console(width=40, file=(file := io.StringIO()))
+    print_whole(console, table)
+    assert file.getvalue().count("undefined") == 9
 
 
 def test_csv_and_records_hold_the_plain_values() -> None:

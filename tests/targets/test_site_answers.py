@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from ffalm.errors import UserError
 from ffalm.fairness import ScoreHistogram
+from ffalm.report.answer_card import answer_card
 from ffalm.report.answer_report import sentences, sites, to_plain
 from ffalm.targets.answer import Answer
 from ffalm.targets.candidates import FinishedRun, answer_of
@@ -72,6 +74,18 @@ def test_sites_with_enough_rows_get_thresholds_of_their_own() -> None:
     assert sum(one.rows for one in answer.together.groups) == 12000
 
 
+def test_thresholds_of_sites_have_a_price_also_where_the_model_without_a_target_was_chosen() -> None:
+    answer = answered("sites", {name: SITES[name] for name in ("north", "south")})
+    assert answer.unconstrained is answer.chosen and answer.before.test is not None
+    assert answer.cost == pytest.approx(answer.before.test.metrics["accuracy"] - answer.test["accuracy"])
+    first, *_ = told = sentences(answer)
+    assert first.startswith("FedAvg, sites' own thresholds: accuracy")
+    assert any(line.startswith("It gains 5.0 points") and "FedAvg, as trained: 79.1 %" in line for line in told)
+    card = answer_card(answer, "yes")
+    assert card.model == "FedAvg with sites' own thresholds" and not card.payers[0].startswith("Nobody pays")
+    assert card.tiles[-1].value == "sites' own" and "2 of 2 sites" in card.tiles[-1].about
+
+
 def test_a_site_of_few_rows_keeps_the_federations_thresholds_and_decides_the_verdict() -> None:
     answer = answered("both")
     assert [one.own for one in answer.sites] == [True, True, False]
@@ -110,6 +124,17 @@ def test_a_site_without_rows_of_a_group_cannot_be_judged() -> None:
     assert [one.verdict(TARGET) is None for one in answer.sites] == [False, True]
     assert not answer.sites[1].own
     assert answer.verdict == answer.sites[0].verdict(TARGET)
+
+
+def test_a_site_beyond_one_bound_misses_the_target_also_where_another_gap_is_undefined() -> None:
+    east = histogram(7, 400, 2.0)
+    east.counts[..., 1, 1] = 0  # no row of group b is favourable: EOD is undefined there, and DPD is wide
+    given = {**SITES, "east": {"validation": east, "test": east}}
+    found = answered("federation", given).sites[-1]
+    both = Target.parse("dpd <= 0.05, eod <= 0.1")
+    assert math.isnan(found.after.metrics["eod"]) and found.after.metrics["dpd"] > 0.05
+    assert found.verdict(both) == "not met"
+    assert found.verdict(Target.parse("eod <= 0.1")) is None
 
 
 def test_a_target_for_sites_needs_to_know_the_sites() -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -63,6 +63,9 @@ def audit(
     decision: float | None = None,
     min_group: int = MIN_GROUP,
     level: float = 0.95,
+    separator: str | None = None,
+    decimal: Literal[".", ","] = ".",
+    encoding: str | None = None,
 ) -> Audit:
     """Audit predictions or scores: `ffalm.audit(frame, label="paid", prediction="said", group="sex").metrics`.
 
@@ -75,7 +78,8 @@ def audit(
     - `group`: a column, or several as a list or with commas: each is audited, and so are their crossings;
     - `min_group`: groups of fewer rows are shown and left out of gaps. So are rows whose group is missing, for which
       there are bounds over every assignment to groups;
-    - `level`: of the confidence intervals.
+    - `level`: of the confidence intervals;
+    - `separator`, `decimal`, `encoding`: of a text file, as in `ffalm.load`.
     """
     require(prediction is not None or score is not None, "Give predictions or scores: there are neither.")
     require(decision is None or prediction is None, "The decision is for scores alone: leave it out.")
@@ -86,7 +90,8 @@ def audit(
         0 < require_number(level, "level of intervals") < 1,
         f"The level of intervals must be between 0 and 1; got {level}.",
     )
-    table = _Table.of(data, {"label": label, "prediction": prediction, "score": score}, group)
+    written = {"separator": separator, "decimal": decimal, "encoding": encoding}
+    table = _Table.of(data, {"label": label, "prediction": prediction, "score": score}, group, written)
     judged = next(role for role in ("label", "prediction", "score") if role in table.columns)
     names: tuple[str, ...] = ("other", "favourable" if favourable is None else str(favourable))
     notes: tuple[str, ...] = ()
@@ -145,10 +150,10 @@ class _Table:
     what: str  # for messages: the file
 
     @classmethod
-    def of(cls, data: Any, given: Mapping[str, Any], group: Any) -> _Table:
+    def of(cls, data: Any, given: Mapping[str, Any], group: Any, written: Mapping[str, Any]) -> _Table:
         asked = {role: value for role, value in given.items() if value is not None}
         if data is not None:
-            return cls._of_frame(data, asked, group)
+            return cls._of_frame(data, asked, group, written)
         columns = {role: _series(values, role) for role, values in asked.items()}
         if isinstance(group, pd.DataFrame):
             group = dict(group.items())
@@ -163,10 +168,10 @@ class _Table:
         return cls(columns, frame, _checked(tuple(frame.columns)), "the given rows")
 
     @classmethod
-    def _of_frame(cls, data: Any, asked: Mapping[str, Any], group: Any) -> _Table:
+    def _of_frame(cls, data: Any, asked: Mapping[str, Any], group: Any, written: Mapping[str, Any]) -> _Table:
         named = _checked(group_columns([group] if isinstance(group, str) else group))
         if isinstance(data, str | Path):
-            what, frame = str(data), read_table(str(data), codes=code_columns(named))[0]
+            what, frame = str(data), read_table(str(data), codes=code_columns(named), **written)[0]
         else:
             found = as_frame(data)
             if found is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ffalm.cli.output import print_json, print_results
+from ffalm.cli.text_format import Decimal, Encoding, Separator, text_format
 from ffalm.system.files import require_output, require_replaceable
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ def audit(
         ),
     ] = None,
     min_group: Annotated[int, _column(help="Groups with fewer rows are shown but not compared.")] = 30,
+    separator: Separator = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     fail_if: Annotated[
         list[str] | None, _output(help='Exit with code 3 if this holds, such as "dpd > 0.1"; repeatable.')
     ] = None,
@@ -65,6 +69,7 @@ def audit(
         favourable=favourable,
         decision=decision,
         min_group=min_group,
+        **text_format(separator, decimal, encoding),
     )
     finish_audit(found, fail_if or (), out, as_json)
 

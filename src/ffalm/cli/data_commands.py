@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from ffalm.errors import require, short_repr
 
 if TYPE_CHECKING:
     from ffalm.data.types import Dataset, Task
+    from ffalm.report.tables import Cell, Table
 
 data = typer.Typer(
     help="List, describe, check and download data sources.",
@@ -49,7 +51,7 @@ def list_sources(context: typer.Context, as_json: Json = False) -> None:
 def describe(
     name: Annotated[str, typer.Argument(help="Name of a data source.", show_default=False)], as_json: Json = False
 ) -> None:
-    """Describe a data source: what it is, its settings and their defaults."""
+    """Describe a data source: what it is, and its settings with their defaults and meanings."""
     from rich.console import Console
 
     from ffalm.data import source_class
@@ -64,8 +66,7 @@ def describe(
     console.print(f"[bold]{name}[/bold]: {cls.about}; {cls.asks}", highlight=False)
     if cls.__doc__:
         console.print(" ".join(cls.__doc__.split()), highlight=False, markup=False)
-    rows = [one.cells[:3] for one in own]
-    print_table(console, "Settings: --set data.NAME=VALUE", SETTING_HEADS[:3], rows)
+    print_table(console, "Settings: --set data.NAME=VALUE", SETTING_HEADS, [one.cells for one in own])
     if any(one.takes.startswith("list") for one in own):
         console.print('A list of several: --set \'data.NAME=["one", "two"]\'', highlight=False, markup=False)
 
@@ -145,7 +146,8 @@ def _column_lines(columns: dict[str, Any], group: str) -> list[str]:
 def _print_facts(dataset: Dataset) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
+
+    from ffalm.report.rendering import print_whole
 
     task, facts = dataset.task, _facts(dataset)
     console = Console()
@@ -157,16 +159,7 @@ def _print_facts(dataset: Dataset) -> None:
     )
     for line in _column_lines(facts["columns"], task.group):
         print_line(console, line)
-    table = Table("group", title=escape(f"{task.label}, by {task.group}"), title_justify="left")
-    for part in facts["counts"]:
-        table.add_column(f"{part} rows", justify="right")
-        table.add_column(favourable, justify="right")
-    for group, name in enumerate(task.group_names):
-        title = name if group < task.compared else f"{name} (not compared)"
-        table.add_row(escape(title), *_cells(task, facts, [group]))
-    table.add_section()
-    table.add_row("all", *_cells(task, facts, range(task.groups)))
-    console.print(table)
+    print_whole(console, _counted(task, facts))
     if facts["owners"]:
         print_line(console, f"{len(facts['owners'])} owners: {_some(facts['owners'])}")
     for note in facts["notes"]:
@@ -177,11 +170,24 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
 
 
-def _cells(task: Task, facts: dict[str, Any], groups: Iterable[int]) -> list[str]:
-    """Of each part, how many rows these groups have and which share of them is favourable."""
-    cells = []
-    for counts in facts["counts"].values():
-        by_label = [sum(row[group] for group in groups) for row in counts]
-        total = sum(by_label)
-        cells += [f"{total:,}", f"{100 * by_label[task.favourable] / total:.1f} %" if total else "undefined"]
-    return cells
+def _counted(task: Task, facts: dict[str, Any]) -> Table:
+    """Of each part, how many rows each group has, and which share of them is favourable."""
+    from ffalm.report.tables import Cell, Column, Section, Table, row
+
+    favourable = task.label_names[task.favourable]
+
+    def cells(groups: Iterable[int]) -> Iterator[Cell]:
+        for counts in facts["counts"].values():
+            by_label = [sum(one[group] for group in groups) for one in counts]
+            total = sum(by_label)
+            yield Cell(total)
+            yield Cell(by_label[task.favourable] / total if total else math.nan)
+
+    columns = [Column("Group")]
+    for part in facts["counts"]:
+        columns += [Column("rows", "count", over=part), Column(favourable, "percent", 1)]
+    names = [name if place < task.compared else f"{name} (not compared)" for place, name in enumerate(task.group_names)]
+    each = Section([row(name, *cells([group])) for group, name in enumerate(names)])
+    caption = f"{favourable}: share of these rows in percent."
+    sections = [each, Section([row("all", *cells(range(task.groups)))])]
+    return Table(f"{task.label}, by {task.group}", columns, sections, caption)

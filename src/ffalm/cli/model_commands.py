@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ffalm.cli.text_format import TrainedDecimal, TrainedEncoding, TrainedSeparator, text_format
 from ffalm.errors import require
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ffalm.data.preprocessing import Preprocessing
     from ffalm.trained_models.trained_model import TrainedModel
 
 _Folder = Annotated[
@@ -36,6 +39,9 @@ def predict(
         str | None, typer.Option(help="Columns of the file to copy, such as an id; several with commas. Default: none.")
     ] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Add the probability of every label.")] = False,
+    separator: TrainedSeparator = None,
+    decimal: TrainedDecimal = None,
+    encoding: TrainedEncoding = None,
     alpha: _Alpha = None,
     site: _Site = None,
 ) -> None:
@@ -43,14 +49,17 @@ def predict(
 
     The model is that of a run or a federation, or the one that answers a study's fairness target, with its thresholds.
     """
+    from ffalm.data.preprocessing import Preprocessing
     from ffalm.studies.model_folders import load_model
     from ffalm.system.files import require_output
 
     require_output(out, data)
+    written = text_format(separator, decimal, encoding)
     found = load_model(model, alpha=alpha, site=site)
-    table, notes = predictions(found, data, group, proba)
+    reader = replace(found.description.preprocessing or Preprocessing(), **written)
+    table, notes = predictions(found, reader, data, group, proba)
     if copy is not None:
-        table = _with_columns(table, found, data, copy)
+        table = _with_columns(table, reader, data, copy)
     for note in notes:
         print(f"ffalm: {note}", file=sys.stderr)
     text = table.to_csv(index=False, lineterminator="\n")
@@ -95,29 +104,35 @@ def _write_or_print(text: str, out: Path | None, mark: str, what: str, rows: str
     print(f"Written: {out}{rows}")
 
 
-def _with_columns(table: pd.DataFrame, model: TrainedModel, data: Path, copy: str) -> pd.DataFrame:
+def _with_columns(table: pd.DataFrame, reader: Preprocessing, data: Path, copy: str) -> pd.DataFrame:
     """The predictions with columns copied from the input file, such as an id by which rows are matched."""
     import pandas as pd
 
-    from ffalm.data.preprocessing import Preprocessing
     from ffalm.data.table_values import listed_columns
 
     require("file" not in table, "--copy takes columns of a table; images have none.")
-    frame = (model.description.preprocessing or Preprocessing()).read_verbatim(data)
+    frame = reader.read_verbatim(data)
     names = listed_columns(frame, [copy], str(data))
     own = [name for name in names if name in table]
     require(not own, f"--copy cannot take {' and '.join(map(repr, own))}: the predictions have such a column.")
     return pd.concat([table[["row"]], frame[names], table.drop(columns="row")], axis=1)
 
 
-def predictions(model: TrainedModel, data: Path, group: str | None, proba: bool) -> tuple[pd.DataFrame, list[str]]:
-    """The label and its probability for each row, and what a user should know about them."""
+def predictions(
+    model: TrainedModel, reader: Preprocessing, data: Path, group: str | None, proba: bool
+) -> tuple[pd.DataFrame, list[str]]:
+    """The label and its probability for each row, and what a user should know about them.
+
+    `reader` is the model's preprocessing, for a file that may be written in another way than that of training.
+    """
     import pandas as pd
 
     from ffalm.data.table_files import read_table
 
     preprocessing, names, notes = model.description.preprocessing, model.task.group_names, list[str]()
-    rows = read_table(str(data))[0] if preprocessing is None else preprocessing.read(data, group, names)
+    rows = reader.read(data, group, names)
+    if preprocessing is None:
+        rows = read_table(str(data), reader.separator, reader.decimal, reader.encoding)[0]
     if preprocessing is not None and isinstance(rows, pd.DataFrame):
         for column, count in preprocessing.unseen(rows).items():
             notes.append(

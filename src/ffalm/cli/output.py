@@ -34,9 +34,10 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
 def print_table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table of texts, each as it is."""
     from rich.markup import escape
+    from rich.table import Column
     from rich.table import Table as RichTable
 
-    table = RichTable(*heads, title=escape(title), title_justify="left")
+    table = RichTable(*(Column(head, overflow="fold") for head in heads), title=escape(title), title_justify="left")
     for one in rows:
         table.add_row(*map(escape, one))
     console.print(table)
@@ -52,11 +53,11 @@ def print_results(tables: Iterable[Table | None], lines: Iterable[str] = (), hea
     """Print tables, then lines of text under a heading in bold, if there is one."""
     from rich.console import Console
 
-    from ffalm.report.rendering import to_rich
+    from ffalm.report.rendering import print_whole
 
     console = Console()
     for table in filter(None, tables):
-        console.print(to_rich(table))
+        print_whole(console, table)
     if heading:
         print_line(console, heading, "bold")
     for line in lines:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ffalm.cli.output import print_json, print_results
+from ffalm.cli.text_format import Decimal, Encoding, Separator, text_format
 from ffalm.errors import require
 from ffalm.system.files import json_text, require_replaceable, write_atomic
 from ffalm.targets.target import DEFAULT
@@ -34,6 +35,9 @@ def repair(
         float | None,
         _column(help="Score from which the model itself predicts favourable. Default: 0.5 for probabilities, else 0."),
     ] = None,
+    separator: Separator = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     target: Annotated[str, _target(help='Such as "dpd <= 0.05" or "eod <= 0.05, impact_ratio >= 0.8".')] = DEFAULT,
     repair: Annotated[str, _target(help="Thresholds that may be used: single, groups or randomised.")] = "groups",
     confidence: Annotated[
@@ -66,13 +70,13 @@ def repair(
     require(not same, f"--test must name other rows than {file}, to which thresholds are fitted.")
     asked = Target.parse(target)
     names = {"score": score, "label": label, "group": group, **({} if id is None else {"id": id})}
-    drawn = repair == "randomised"
-    frame = _read(file, names, drawn)
+    drawn, written = repair == "randomised", text_format(separator, decimal, encoding)
+    frame = _read(file, names, drawn, written)
     table = ScoredTable.of(*_named(frame, names), favourable, repr(str(file)))
     parts = {"calibration": frame}
     held: ScoredTable | None = None
     if test is not None:
-        parts["test"] = _read(test, names, drawn)
+        parts["test"] = _read(test, names, drawn, written)
         held = table.like(*_named(parts["test"], names), repr(str(test)))
     elif test_share is not None:
         rows = table.split(test_share, seed)
@@ -85,7 +89,7 @@ def repair(
     _show(result, out, as_json)
 
 
-def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
+def _read(file: Path, names: dict[str, str], drawn: bool, written: dict[str, Any]) -> pd.DataFrame:
     """The columns by role, each row's number and, where draws depend on it, its content: see `_content`."""
     import pandas as pd
 
@@ -94,7 +98,7 @@ def _read(file: Path, names: dict[str, str], drawn: bool) -> pd.DataFrame:
     from ffalm.data.table_groups import group_column
     from ffalm.data.table_values import listed_columns, pick
 
-    frame, _ = read_table(str(file), codes=code_columns([names["group"]]))
+    frame, _ = read_table(str(file), codes=code_columns([names["group"]]), **written)
     columns = {role: pick(frame, name, str(file)) for role, name in names.items() if role != "group"}
     columns["group"] = group_column(frame, listed_columns(frame, [names["group"]], str(file)), str(file))
     content = _content(frame.drop(columns=[names["label"]])) if drawn and "id" not in names else ""

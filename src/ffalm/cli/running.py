@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ffalm.studies.results import Study
     from ffalm.studies.study import OpenStudy
 
-_COLUMNS = 9  # columns of the table of clients that fit into 80 characters
+_COLUMNS = 9  # columns of the table of clients, most of which fit into 80 characters
 _SECONDS_PER_LINE = 5.0
 _SECONDS_PER_ENDED_RUN = 0.5  # so that a study of a thousand runs does not print a thousand lines
 
@@ -56,10 +56,6 @@ def run_shown(
 
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder of the study: name it with --out.")
-    require(
-        values["local_epochs"] is None or values["local_steps"] is None,
-        "--local-epochs and --local-steps exclude each other: give one of them.",
-    )
     name = f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     out = folder or (lambda: new_folder(Path("ffalm-results"), name))
     typed = shlex.join(["ffalm", *sys.argv[1:]])
@@ -199,22 +195,19 @@ class Terminal:
         print_line(self._console, text)
 
     def _show_clients(self, seed: int, rows: list[dict[str, object]]) -> None:
-        from rich.markup import escape
-        from rich.table import Table
+        from ffalm.report.rendering import print_whole
+        from ffalm.report.tables import Column, Section, Table, row
 
-        table = Table(title=f"Clients of seed {seed}", title_justify="left")
-        columns = list(rows[0])
-        for column in columns[:_COLUMNS]:
-            table.add_column(escape(column), justify="right")
+        names = list(rows[0])
+        columns = [Column(names[0]), Column(names[1], "count"), *(Column(name, "percent", 1) for name in names[2:])]
         shown = rows if len(rows) <= 20 else rows[:19]
-        for row in shown:
-            cells = (f"{100 * cell:.1f} %" if isinstance(cell, float) else str(cell) for cell in row.values())
-            table.add_row(*map(escape, list(cells)[:_COLUMNS]))
-        self._console.print(table)
+        section = Section([row(*list(one.values())[:_COLUMNS]) for one in shown])
+        caption = "Labels and groups in percent of the client's rows."
+        print_whole(self._console, Table(f"Clients of seed {seed}", columns[:_COLUMNS], [section], caption))
         if len(shown) < len(rows):
             self._print(f"... and {len(rows) - len(shown)} more clients")
-        if len(columns) > _COLUMNS:
-            self._print(f"... and {len(columns) - _COLUMNS} more groups, which the report shows")
+        if len(names) > _COLUMNS:
+            self._print(f"... and {len(names) - _COLUMNS} more groups, which the report shows")
 
 
 def _catchable(hang_up: bool) -> list[signal.Signals]:

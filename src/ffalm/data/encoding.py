@@ -23,6 +23,7 @@ from ffalm.data import compact_features
 from ffalm.data.category_lookup import category_positions, distinct
 from ffalm.data.compact_features import CompactFeatures
 from ffalm.data.types import Dataset, Examples, Task
+from ffalm.data.written_numbers import decimal_mark
 from ffalm.errors import PublicError, UserError, require
 from ffalm.system.files import parsed_json
 from ffalm.system.spilled_arrays import ColumnsInRows, release_pages, too_large
@@ -320,7 +321,10 @@ def is_numeric(column: pd.Series) -> bool:
 def numbers(column: pd.Series) -> NDArray[np.float64]:
     """The values of a numeric column; a `UserError` unless all are finite."""
     if not is_numeric(column) and not column.isna().all():
-        raise PublicError(f"The column {str(column.name)!r} must hold numbers only, such as 0.73; it holds text.")
+        told = f"The column {str(column.name)!r} must hold numbers only, such as 0.73; it holds text"
+        marked = decimal_mark(distinct(column)[1])
+        hint = "" if marked is None else ", such as {!r}: set decimal to {!r} (--decimal {})".format(*marked, marked[1])
+        raise UserError(f"{told}{hint}.", f"{told}.")
     require_real(column)
     values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     bad = np.flatnonzero(~np.isfinite(values))

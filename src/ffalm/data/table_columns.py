@@ -16,7 +16,7 @@ from ffalm.data.category_lookup import distinct
 from ffalm.data.encoding import is_numeric, numbers, require_real
 from ffalm.data.table_values import listed
 from ffalm.data.written_numbers import FEWEST_IDS, Decimal, refused_form
-from ffalm.errors import UserError, require
+from ffalm.errors import UserError
 from ffalm.system.spilled_arrays import new_array, release_pages
 
 MOST_CATEGORIES = 1000
@@ -73,7 +73,7 @@ def filled(
     frame: pd.DataFrame, names: Iterable[str], train: NDArray[np.int64], mean: bool, file: str
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Replace missing numbers in these columns by the training rows' mean, or refuse them."""
-    notes, frame, means = [], frame.copy(deep=False), dict[str, float]()
+    notes, frame, means, refused = [], frame.copy(deep=False), dict[str, float](), dict[str, UserError]()
     for name in names:
         column = frame[name]
         missing = column.isna().to_numpy() if is_numeric(column) else np.zeros(len(column), dtype=bool)
@@ -81,17 +81,24 @@ def filled(
         if not count:
             continue
         require_real(column)
-        where = f"The numeric column {name!r} of {file!r}"
-        require(
-            mean,
-            f"{where} is empty in {count:,} of {len(column):,} rows, first in data row {int(missing.argmax()) + 1}: "
-            "fill them in, list the column in drop (--drop), or set missing to 'mean' (--missing mean).",
-        )
-        known = column.iloc[train].dropna()
-        require(len(known) > 0, f"{where} is empty in every training row: list it in drop.")
-        means[name] = float(known.mean())
-        notes.append(f"The column {name!r} was empty in {count:,} of {len(column):,} rows; the mean was used there.")
+        known, where = column.iloc[train].dropna(), f"The numeric column {name!r} of {file!r}"
+        if not len(known):
+            every = "row" if count == len(column) else "training row"
+            refused[name] = UserError(f"{where} is empty in every {every}: list it in drop (--drop).")
+        elif not mean:
+            first = int(missing.argmax()) + 1
+            refused[name] = UserError(
+                f"{where} is empty in {count:,} of {len(column):,} rows, first in data row {first}: "
+                "fill them in, list the column in drop (--drop), or set missing to 'mean' (--missing mean)."
+            )
+        else:
+            means[name] = float(known.mean())
+            notes.append(
+                f"The column {name!r} was empty in {count:,} of {len(column):,} rows; the mean was used there."
+            )
         release_pages()
+    if refused:
+        raise several_refused(refused)
     room = new_array((len(means), len(frame)), np.float64)
     for values, (name, value) in zip(room, means.items(), strict=True):
         values[...] = frame[name].astype(np.float64).fillna(value)

@@ -21,6 +21,7 @@ Codes = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 _FEWEST_ROWS, _MOST_ROWS = 200, 10_000  # training rows that are looked at together with their labels
+_FEWEST_OTHERS = 10  # rows without the most frequent label, of which a column knows none by chance, in smaller tables
 _FREQUENT, _REVEALED = 0.98, 0.999  # shares of rows: of the most frequent label, and of labels known by one column
 _STAND_INS = {-1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0}  # for missing values
 _FEWEST_CODES, _ROWS_A_CODE = 6, 10
@@ -34,11 +35,12 @@ def remarks(features: pd.DataFrame, y: Codes, train: Codes, declared: Collection
     """
     rows = train[:: 1 + len(train) // _MOST_ROWS]  # evenly spaced, since files may be sorted
     labels = y[rows]
-    enough = len(rows) >= _FEWEST_ROWS and np.bincount(labels).max() <= _FREQUENT * len(rows)
+    others = len(rows) - np.bincount(labels).max()
+    enough = len(rows) >= _FEWEST_ROWS and others >= (1 - _FREQUENT) * len(rows)
     notes = []
     for name, column in features.items():
         found = _of_column(column) or ([] if name in declared else _written(column.iloc[rows]))
-        if enough and not found:
+        if (enough or others >= _FEWEST_OTHERS) and not found:
             found = _with_labels(column.iloc[rows], labels)
         notes += [f"The column {str(name)!r} {one}" for one in found]
     return tuple(notes)
@@ -99,7 +101,7 @@ def _predicted_right(column: pd.Series, labels: Codes) -> int:
     """How many labels are predicted right by the majority label of each category, or of each side of one threshold."""
     if not is_numeric(column):
         codes, names = distinct(column)
-        if len(names) > len(column) / FEWEST_IDS:
+        if len(names) > max(len(column) / FEWEST_IDS, labels.max() + 2):  # a code for each label, and another
             return 0
         counts = np.zeros((len(names) + 1, labels.max() + 1), dtype=np.int64)
         np.add.at(counts, (codes, labels), 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 FEWEST_IDS = 20  # with fewer distinct values a column is never taken for ids, dates or numbers
 
@@ -73,6 +73,16 @@ def refused_form(values: list[str], decimal: Decimal = ".") -> Form | None:
         return _of_other_mark(marked[0], other)
     remedy = f"write them as plain numbers, such as 1234{decimal}5, or list the column in categorical or drop"
     return Form("numbers with signs or thousands separators", signs[0], remedy)
+
+
+def decimal_mark(values: list[str]) -> tuple[str, Decimal] | None:
+    """The decimal mark of texts that are all numbers once it is known, and one of them that has it."""
+    for mark in get_args(Decimal):
+        marked = [one for one in values if not _WHOLE.fullmatch(one)]
+        clear = [one for one in marked if not _thousands(mark).fullmatch(one)]
+        if clear and all(map(_other_mark(mark).fullmatch, marked)):
+            return clear[0], mark
+    return None
 
 
 def noted_form(values: list[str]) -> Form | None:

@@ -164,8 +164,11 @@ class ServerContext:
         return dict(zip(self.trained, vector.tensors, strict=True))
 
     def _tied(self, model: Model) -> Model:
-        """Tied parameters the same under all their names; a server step or noise moved each name on its own."""
-        return model | {other: model[name] for name, others in self.trained.items() for other in others}
+        """Tied parameters the same under all their names; a server step or noise moved each name on its own.
+
+        Each name has memory of its own: safetensors, in which messages travel, takes no tensor twice.
+        """
+        return model | {other: model[name].clone() for name, others in self.trained.items() for other in others}
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ffalm.fairness.intervals import wilson
-from ffalm.report.answer_report import bound_number, mean_gaps, scored_rows, sentences
+from ffalm.report.answer_report import bound_number, mean_gaps, sentences
+from ffalm.report.answer_words import over_seeds, scored_rows, used, used_answer
 from ffalm.report.tables import Cell, Column, Interval, Row, Section, Table, percent, row, signed
-from ffalm.targets.answer import Answer, Candidate, GroupRates, Verdict
+from ffalm.targets.answer import Answer, GroupRates, Verdict
 from ffalm.targets.target import TITLES
 
 #: What each bound asks for, in words; {} is the bound and {favourable} the favourable outcome.
@@ -96,7 +97,7 @@ def answer_card(answer: Answer, favourable: str) -> AnswerCard:
     ]
     return AnswerCard(
         answer.chosen.alpha,
-        used(answer.chosen),
+        used_answer(answer),
         use,
         "" if answer.best.run == "." else answer.best.run,
         answer.chosen.kind == "blind",
@@ -134,13 +135,14 @@ def _tiles(answer: Answer, favourable: str) -> list[Tile]:
             tiles.append(Tile(_NAMES[name].format(favourable), f"{percent(other, 1)} points", about, worse))
     if best.test is not None:
         tiles.append(_cost(answer))
-    return [*tiles, Tile("Thresholds", *_thresholds(best.repair))]
+    return [*tiles, Tile("Thresholds", *(_thresholds(best.repair) if answer.together is None else _of_sites(answer)))]
 
 
 def _beside_the_target(answer: Answer, name: str, value: float) -> tuple[str, bool]:
     """A gap that the target does not bound, against the most accurate model's: the target may have widened it."""
-    free = answer.unconstrained
-    before = free.mean(name) if free is not answer.chosen and answer.best.test is not None else math.nan
+    before = math.nan  # the same seed's: the value is of one model, not a mean
+    if not answer.also_most_accurate and answer.before.test is not None:
+        before = answer.before.test.metrics.get(name, math.nan)
     if not math.isfinite(before):
         return "not in the target", False
     worse = value > before + _WIDER
@@ -149,16 +151,22 @@ def _beside_the_target(answer: Answer, name: str, value: float) -> tuple[str, bo
 
 
 def _cost(answer: Answer) -> Tile:
-    free = answer.unconstrained
-    if free is answer.chosen:
+    if answer.also_most_accurate:
         beside = {"not met": "; the target is not met", "cannot be judged": "; the target cannot be judged"}
         about = f"it is also the most accurate model of all{beside.get(answer.verdict, '')}"
         return Tile("Cost in accuracy", "none", about)
-    cost = answer.cost
+    cost, free, over = answer.cost, answer.compared, over_seeds(answer)
     value = "none" if abs(cost) < _SMALL else f"{percent(abs(cost), 1)} points"
     name = "Gain in accuracy" if cost <= -_SMALL else "Cost in accuracy"
     rival = f"{used(free)}: {percent(free.mean('accuracy'), 1)} %, {mean_gaps(free, answer.target)}"
-    return Tile(name, value, f"against the choice without a target, {rival}")
+    return Tile(name, value, f"{f'{over}, ' if over else ''}against the choice without a target, {rival}")
+
+
+def _of_sites(answer: Answer) -> tuple[str, str]:
+    """Whose thresholds there are where sites have their own."""
+    own = sum(one.own for one in answer.sites)
+    rest = "" if own == len(answer.sites) else f"; elsewhere {TITLES[answer.chosen.kind]}"
+    return "sites' own", f"at {own} of {len(answer.sites)} sites, fitted to their held-out rows{rest}"
 
 
 def _thresholds(repair: dict[str, Any]) -> tuple[str, str]:
@@ -183,15 +191,9 @@ def _number(threshold: float | str) -> str:
     return f"{value:.2f}" if math.isfinite(value) else "never" if value > 0 else "always"
 
 
-def used(candidate: Candidate) -> str:
-    """An algorithm and its thresholds as a sentence names them."""
-    between = {"none": " ", "accurate": " with its "}.get(candidate.kind, " with ")
-    return f"{candidate.label}{between}{TITLES[candidate.kind]}"
-
-
 def payers(answer: Answer, favourable: str) -> list[str]:
     """Who gains and who loses, in words, the largest changes first."""
-    if answer.unconstrained is answer.chosen:
+    if answer.also_most_accurate:
         return ["Nobody pays: the answer is also the most accurate model."]
     pairs = [both for both in zip(_before(answer), answer.scored.groups, strict=True) if both[1].compared]
     pairs.sort(key=lambda pair: -_size(pair[1].selection_rate - pair[0].selection_rate))
@@ -204,7 +206,7 @@ def payers(answer: Answer, favourable: str) -> list[str]:
             f"{_moved(old.accuracy, 'of predictions are right', new.accuracy)}."
         )
     if len(pairs) > _MOST_TOLD:
-        lines.append(f"The table has all {len(pairs)} groups.")
+        lines.append("The table has all groups.")
     return lines
 
 
@@ -213,7 +215,7 @@ def who_pays_bars(answer: Answer, favourable: str) -> Table:
     heads = (f"predicted “{favourable}”", f"true “{favourable}” found", "right predictions")
     percent_of = f"In percent of each group's {scored_rows(answer)}"
     after = answer.scored.groups
-    if answer.unconstrained is answer.chosen:  # there is nothing to compare with
+    if answer.also_most_accurate:  # there is nothing to compare with
         rows = [_rates(None, new) for new in after]
         columns = [Column(head, "percent", 1) for head in heads]
         caption = f"{percent_of}, with 95 % intervals (Wilson); seed {answer.best.seed}."
@@ -224,7 +226,7 @@ def who_pays_bars(answer: Answer, favourable: str) -> Table:
             for place, head in enumerate(heads, start=2)
         ]
         caption = (
-            f"{percent_of}. Upper bar, before: {used(answer.unconstrained)}. Lower bar, after: {used(answer.chosen)}. "
+            f"{percent_of}. Upper bar, before: {used(answer.unconstrained)}. Lower bar, after: {used_answer(answer)}. "
             f"Seed {answer.best.seed}. Thin lines are 95 % intervals (Wilson)."
         )
     return Table("", [Column("Group"), Column("rows", "count"), *columns], [Section(rows)], caption, style="pays")

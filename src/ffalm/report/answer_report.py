@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ffalm.report.answer_words import choice_rows, name_of, name_of_answer, over_seeds, scored_rows
 from ffalm.report.summary import metric_title
 from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
 from ffalm.targets.answer import Answer, Candidate, GroupRates, Part, Scores
@@ -31,16 +32,6 @@ _MOST_FACTOR = 100  # times as many rows that somebody might collect
 _WHERE = {"federation": "", "sites": " at every site", "both": " together and at every site"}
 
 
-def choice_rows(answer: Answer) -> str:
-    """The rows that thresholds were fitted to and the choice was made on."""
-    return "held-out and training rows" if answer.training_rows else "held-out rows"
-
-
-def scored_rows(answer: Answer) -> str:
-    """The rows that the answer's scores are of."""
-    return "test rows" if answer.best.test is not None else choice_rows(answer)
-
-
 def how_chosen(answer: Answer) -> str:
     """Which rows decided, and which did not."""
     rows = choice_rows(answer)
@@ -53,11 +44,6 @@ def how_chosen(answer: Answer) -> str:
     )
 
 
-def name_of(candidate: Candidate) -> str:
-    """An algorithm with its thresholds."""
-    return f"{candidate.label}, {TITLES[candidate.kind]}"
-
-
 def sentences(answer: Answer) -> list[str]:
     """The answer, how sure it is, what it costs and what it needs, in reading order."""
     best, seeds = answer.best, len(answer.chosen.runs)
@@ -66,7 +52,7 @@ def sentences(answer: Answer) -> list[str]:
     gaps = "; ".join(gap_sentence(bound, scored) for bound in answer.target.bounds)
     which = f" (seed {best.seed})" if seeds > 1 else ""
     lines = [
-        f"{name_of(answer.chosen)}{which}: accuracy {percent(scored.metrics['accuracy'], 1)} % on {rows}, {gaps}. "
+        f"{name_of_answer(answer)}{which}: accuracy {percent(scored.metrics['accuracy'], 1)} % on {rows}, {gaps}. "
         f"{answer.target}{_WHERE[answer.scope]}: {answer.verdict}.",
         *_degenerate(answer),
     ]
@@ -120,16 +106,16 @@ def bound_number(bound: Bound, value: float) -> str:
 
 
 def _cost(answer: Answer) -> list[str]:
-    free = answer.unconstrained
-    if free is answer.chosen:
+    if answer.also_most_accurate:
         free_of_cost = ": the target costs no accuracy" if answer.verdict.startswith("met") else ""
         return [f"It is also the most accurate candidate of all{free_of_cost}."]
-    cost = answer.cost
+    cost, free, over = answer.cost, answer.compared, over_seeds(answer)
     change = f"costs {percent(cost, 1)} points" if cost >= 0.0005 else f"gains {percent(-cost, 1)} points"
     change = "costs nothing" if abs(cost) < 0.0005 else change
     return [
-        f"It {change} of test accuracy against the most accurate candidate on {choice_rows(answer)} whatever its gaps, "
-        f"{name_of(free)}: {percent(free.mean('accuracy'), 1)} %, {mean_gaps(free, answer.target)}."
+        f"It {change} of test accuracy{f' ({over})' if over else ''} against the most accurate candidate on "
+        f"{choice_rows(answer)} whatever its gaps, {name_of(free)}: {percent(free.mean('accuracy'), 1)} %, "
+        f"{mean_gaps(free, answer.target)}."
     ]
 
 
@@ -303,7 +289,7 @@ def sites(answer: Answer) -> Table | None:
 def who_pays(answer: Answer) -> Table:
     """Each group's rates before (the unconstrained best) and after, on test rows."""
     before, after = answer.before.test or answer.before.validation, answer.scored
-    caption = f"Before: {name_of(answer.unconstrained)}; after: {name_of(answer.chosen)}; seed {answer.best.seed}."
+    caption = f"Before: {name_of(answer.unconstrained)}; after: {name_of_answer(answer)}; seed {answer.best.seed}."
     return rates_of_groups(before.groups, after.groups, caption)
 
 

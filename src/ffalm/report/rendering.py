@@ -15,11 +15,13 @@ from ffalm.report.tables import MINUS, TIMES, Cell, Column, Table, plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from rich.console import Console
     from rich.table import Table as RichTable
 
 #: A name longer than this may be broken over several lines on a terminal.
 LONGEST_NAME = 30
 _NARROW = 80  # columns of a terminal
+_WORD = 14  # letters of a heading's word that stay in one line
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -130,20 +132,20 @@ def to_rich(table: Table) -> RichTable:
         padding=(0, 1, 0, 0),
     )
     if table.key:
-        rich.add_column(table.key)
-    words = [max((len(part) for part in column.heads.split()), default=0) for column in table.columns]
+        rich.add_column(Text(table.key))
+    words = [max((min(len(one), _WORD) for one in column.heads.split()), default=0) for column in table.columns]
     widths = [
         max((len(column.text(one.cells[place])) for one in table.rows), default=0)
         for place, column in enumerate(table.columns)
     ]
     fits = sum(max(pair) + 2 for pair in zip(words, widths, strict=True)) <= _NARROW
-    for place, column in enumerate(table.columns):  # headings are wrapped, never cut; so are names that leave no room
+    for place, column in enumerate(table.columns):  # wrapped where there is no room: headings and names, never numbers
         fixed = place < table.names and widths[place] <= LONGEST_NAME and fits
         rich.add_column(
-            column.heads,
+            Text(column.heads),
             justify="right" if column.numeric else "left",
             no_wrap=fixed,
-            min_width=words[place],
+            min_width=max(words[place], widths[place] * column.numeric),
             overflow="fold",
         )
     for section in table.sections:
@@ -157,6 +159,19 @@ def to_rich(table: Table) -> RichTable:
             key = [Text("" if index else section.key)] * bool(table.key)
             rich.add_row(*key, *cells, end_section=index == len(section.rows) - 1)
     return rich
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """Print a table on a terminal: where it needs more room than there is, its lines are longer and not cut."""
+    from rich.segment import Segment, Segments
+
+    shown: list[Segment] = []
+    for line in Segment.split_lines(console.render(to_rich(table))):
+        while line and not line[-1].text.strip():  # blanks at the end would make a line too long for nothing
+            line.pop()
+        last = [Segment(line[-1].text.rstrip(), line[-1].style)] if line else []
+        shown += [*line[:-1], *last, Segment.line()]
+    console.print(Segments(shown), crop=False, end="")
 
 
 def to_html(table: Table) -> str:

@@ -292,7 +292,7 @@ class Study:
             return rendering.to_markdown(table) if style == "markdown" else rendering.to_latex(table)
         console = Console(width=width, no_color=True, force_terminal=False)
         with console.capture() as captured:
-            console.print(rendering.to_rich(table))
+            rendering.print_whole(console, table)
         return captured.get()
 
     def to_dataframe(self) -> DataFrame:

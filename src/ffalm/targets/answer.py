@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal, get_args
 
@@ -173,8 +173,8 @@ class SiteAnswer:
 
     def verdict(self, target: Target) -> Verdict | None:
         """Whether the target holds at the site; None where its rows cannot tell, lacking a group."""
-        defined = all(math.isfinite(self.after.metrics[bound.metric]) for bound in target.bounds)
-        return self.after.verdict(target) if defined else None
+        verdict = self.after.verdict(target)
+        return None if verdict == "cannot be judged" else verdict
 
 
 @dataclass(frozen=True)
@@ -231,6 +231,16 @@ class Answer:
     def degenerate(self) -> str:
         """Why the chosen model is no result, on held-out or on test rows; empty where it is one."""
         return self.chosen.degenerate or self.scored.degenerate
+
+    @property
+    def also_most_accurate(self) -> bool:
+        """Whether the answer is also the choice without a target, in its model and all its thresholds."""
+        return self.unconstrained is self.chosen and self.together is None
+
+    @property
+    def compared(self) -> Candidate:
+        """The choice without a target, by the seeds that `cost` is about."""
+        return self.unconstrained if self.together is None else replace(self.unconstrained, runs=(self.before,))
 
     @property
     def cost(self) -> float:

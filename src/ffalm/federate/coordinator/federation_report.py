@@ -17,7 +17,7 @@ from ffalm.federate.disclosure import cells
 from ffalm.outcome import Record, groups_text
 from ffalm.privacy import describe_guarantee
 from ffalm.report.answer_report import candidates, sentences, who_pays
-from ffalm.report.rendering import to_markdown, to_rich
+from ffalm.report.rendering import print_whole, to_markdown
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 from ffalm.studies.checksums import with_checksum
 from ffalm.studies.describe import RECORD
@@ -196,7 +196,7 @@ def summary(folder: Path, width: int = 100) -> str:
         tables = _tables(result, sites, "All sites together (test rows, %)", "Each site (test rows, %)")
         after = each_site(sites, "Each site before and after the answer's thresholds (test rows, %)")
         for table in tables if after is None else (*tables, after):
-            console.print(to_rich(table))
+            print_whole(console, table)
         flawed = [f"The model is degenerate: {result['degenerate']}."] if result.get("degenerate") else []
         for line in ([result["diverged"]] if result["diverged"] else []) + flawed + result["notes"]:
             console.print(f"- {line}", markup=False)
