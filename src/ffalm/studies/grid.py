@@ -181,7 +181,8 @@ def require_unchanged(folder: Path, fingerprint: str) -> None:
 def require_computed_on(federation: Federation, run: RunFolder) -> None:
     """Refuse a federation that is not the one of all runs of a study."""
     given = parse(read(run.path / "config.toml")).data
-    require(isinstance(given, InMemory), "This study loads its data again: leave `federation` out of `answer`.")
+    if not isinstance(given, InMemory):
+        raise UserError("This study loads its data again: leave `federation` out of `answer`.")
     require(
         InMemory.of(federation, 1) == given,
         "The runs of this study were not all computed on the federation given, and its rows may have trained some of "
