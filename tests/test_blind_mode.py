@@ -141,6 +141,19 @@ def test_blind_answers_are_of_the_federation_that_trained_all_runs(trained: Trai
             study.answer(federation=one)
 
 
+@IGNORED
+def test_a_run_is_repaired_on_its_own_federation_alone(trained: Trained, tmp_path: Path) -> None:
+    federation, _, groups = trained
+    other = replace(federation, validation=federation.test, test=federation.validation)
+    settings = {**SETTINGS, "rounds": 1, "target": "eod <= 0.05"}
+    alone = ffalm.compare(federation, "fedavg", seeds=1, out=tmp_path / "alone", **settings)
+    with pytest.raises(UserError, match="not the one on which this run was computed"):
+        alone.blind(alone.results[0], groups=groups, federation=other)
+    several = ffalm.compare([federation, other], "fedavg", seeds=2, out=tmp_path / "several", **settings)
+    models = [several.blind_model(several.results[1], one) for one in (federation, other, other)]
+    assert models[0].groups is not models[1].groups and models[1].groups is models[2].groups
+
+
 @pytest.fixture(scope="module")
 def fair_and_blind(trained: Trained) -> ffalm.FairAnswer:
     """FedAvg alone among the candidates: without thresholds by group its gap of 10 points stays."""

@@ -58,3 +58,10 @@ def test_a_bound_that_no_point_meets_is_said_beside_the_fronts(
 def test_a_mistake_gets_one_sentence_and_exit_code_2(cli: Cli, arguments: list[str], message: str) -> None:
     code, _, err = cli("sweep", *arguments)
     assert code == 2 and message in err and len(err.splitlines()) == 1
+
+
+def test_a_sweep_leaves_out_one_site_at_most(cli: Cli, loans: Path, tmp_path: Path) -> None:
+    flags = ["--data", loans, "--label", "paid", "--group", "sex", "--favourable", "yes", "--owner", "branch"]
+    asked = ["--over", "tolerance=0,0.1", "--leave-out", "each", "--out", tmp_path / "sweep"]
+    code, _, told = cli("sweep", *flags, *asked)
+    assert code == 2 and "A sweep leaves out one site" in told

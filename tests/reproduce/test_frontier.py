@@ -42,6 +42,11 @@ def test_the_fairest_that_is_affordable_everywhere_is_chosen() -> None:
     assert chosen(judge({"utkface": one, "celeba": other})) == MILD
 
 
+def test_where_fedavg_predicts_everybody_alike_no_gap_at_all_is_best() -> None:
+    one = faces(fedavg=(0.7, 0.0, 0.0), strong=(0.7, 0.1, 0.0), mild=(0.7, 0.0, 0.0))
+    assert chosen(judge({"utkface": one})) == MILD
+
+
 def test_none_is_chosen_where_all_cost_too_much() -> None:
     judged = judge({"celeba": faces(fedavg=(0.71, 0.43, 0.33), mild=(0.69, 0.3, 0.3), strong=(0.61, 0.16, 0.10))})
     assert chosen(judged) is None

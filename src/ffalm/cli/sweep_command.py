@@ -40,6 +40,7 @@ def sweep(**values: Any) -> None:
     """Train algorithms at several values of their settings: fronts of accuracy against a fairness gap."""
     settings = overrides(values, _flags())
     from ffalm import config as configs
+    from ffalm.partition import EACH
     from ffalm.plugins import import_plugin
     from ffalm.studies.study import SEEDS
     from ffalm.studies.sweeps import Sweep, check_metric, sections_of
@@ -59,6 +60,7 @@ def sweep(**values: Any) -> None:
         whole["algorithms"] = sections_of(names, _over(values["over"] or []), values["metric"], fixed)
     config = configs.parse(whole)
     require(len(config.alphas) == 1, "A sweep is of one skew: give one --alpha.")
+    require(config.partition.leave_out != EACH, "A sweep leaves out one site: name it with --leave-out.")
     _show(Sweep(run_shown(config, "sweep", values), values["metric"]), bound, values["json"])
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ffalm.algorithms import algorithm_class
-from ffalm.config import StudyConfig, check, parse, read, section
+from ffalm.config import AFTER_TRAINING, StudyConfig, check, parse, read, section
 from ffalm.data import source_class
 from ffalm.errors import require, require_known, short_repr
 from ffalm.plugins import import_plugin
@@ -91,6 +91,7 @@ class Board:
         for key in ("targets", "methods", "cells"):
             require(bool(plain.get(key)), f"The board {str(name)!r} has no {key}: copy one of ours, {', '.join(ours)}.")
         study, budget = section(plain, "study"), plain.get("budget", cls.budget)
+        require(isinstance(budget, int), f"The budget of a board is a number of settings; got {short_repr(budget)}.")
         check(study)
         for plugin in study.get("plugins", ()):  # which may register what methods name
             import_plugin(Path(plugin))
@@ -98,6 +99,11 @@ class Board:
         all_methods = {key: _method(key, section(given, key), budget) for key in given}
         all_cells = {key: Cell(key, section(section(plain, "cells"), key)) for key in section(plain, "cells")}
         _require_folders(all_cells.values())
+        for settings in (study, *(cell.settings for cell in all_cells.values())):
+            for name in ("algorithms", *AFTER_TRAINING):
+                require(
+                    name not in settings, f"The methods and targets of a board say what {name!r} would: leave it out."
+                )
         return cls(
             plain.get("title", str(name)),
             _targets(plain["targets"]),
@@ -155,15 +161,21 @@ def _require_folders(cells: Iterable[Cell]) -> None:
 def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
     known = ("title", "algorithm", "settings", *METRICS, "repair", "scope", "aims", "training")
     require_known(f"part of the method {name!r}", known, *given)
-    algorithm, aims, repair = given.get("algorithm", name), bool(given.get("aims", False)), given.get("repair", "none")
-    points = {metric: [_point(algorithm, one) for one in given.get(metric, given.get("settings", [{}]))]
-              for metric in METRICS}  # fmt: skip
+    algorithm, aims, repair = given.get("algorithm", name), given.get("aims", False), given.get("repair", "none")
+    require(isinstance(aims, bool), f"Whether the method {name!r} aims is true or false; got {short_repr(aims)}.")
+    tries = {metric: given.get(metric, given.get("settings", [{}])) for metric in METRICS}
+    for listed in tries.values():
+        require(
+            isinstance(listed, list) and all(isinstance(one, Mapping) for one in listed),
+            f"The settings of the method {name!r} are a list such as [{{ penalty = 1.0 }}]; got {short_repr(listed)}.",
+        )
+    points = {metric: [_point(algorithm, one) for one in listed] for metric, listed in tries.items()}
     for metric, chosen in points.items():
         tried = len(chosen) + 2 * aims
         require(
             0 < tried <= budget, f"The method {name!r} tries {tried} settings for {metric}; the budget is {budget}."
         )
-    require_known("kind of repair", ("none", *KINDS), repair)
+    require_known("kind of repair", KINDS, repair)
     scope = given.get("scope", "federation")
     require_known("scope of a target", get_args(Scope), scope)
     title = given.get("title") or algorithm_class(algorithm).title

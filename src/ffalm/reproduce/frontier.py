@@ -136,9 +136,14 @@ def chosen(judged: Sequence[Judged]) -> str | None:
         affordable = all(base["accuracy"] - own["accuracy"] <= AFFORDABLE for own, base in pairs)
         if affordable and all(one.stable for one in mine):
             scores[label] = statistics.fmean(
-                own[metric] / base[metric] for own, base in pairs for metric in ("dpd", "eod")
+                _share(own[metric], base[metric]) for own, base in pairs for metric in ("dpd", "eod")
             )
     return min(scores, key=lambda label: scores[label]) if scores else None
+
+
+def _share(gap: float, base: float) -> float:
+    """A gap as a share of FedAvg's, which has none where it predicts everybody alike."""
+    return gap / base if base else math.inf if gap else 1.0
 
 
 def candidates(judged: Sequence[Judged]) -> list[str]:

@@ -168,11 +168,11 @@ def problem_without(config: StudyConfig, site: str) -> UserError | None:
 
 
 def require_unchanged(folder: Path, fingerprint: str) -> None:
-    """Refuse the data of a study in a folder where its rows are not those that the study was begun with."""
+    """Refuse the data of a study in a folder where its rows are known not to be those that it was begun with."""
     forget_changed_data()
     config = parse(read(folder / "config.toml"))
     require(
-        federation_of(config, plans(config)[0]).fingerprint() == fingerprint,
+        fingerprint in ("", federation_of(config, plans(config)[0]).fingerprint()),
         f"The data of the study in {folder} has changed since it was begun: restore it. Else a blind rule could be "
         "fitted to rows that trained the model.",
     )
@@ -181,12 +181,31 @@ def require_unchanged(folder: Path, fingerprint: str) -> None:
 def require_computed_on(federation: Federation, run: RunFolder) -> None:
     """Refuse a federation that is not the one of all runs of a study."""
     given = parse(read(run.path / "config.toml")).data
-    require(isinstance(given, InMemory), "This study loads its data again: leave `federation` out of `answer`.")
+    if not isinstance(given, InMemory):
+        raise UserError("This study loads its data again: leave `federation` out of `answer`.")
     require(
         InMemory.of(federation, 1) == given,
         "The runs of this study were not all computed on the federation given, and its rows may have trained some of "
         "their models. A study of several federations has blind rules of single runs: call `study.blind(run, "
         "federation=...)` with each run's own.",
+    )
+
+
+def require_own(federation: Federation, config: StudyConfig, first: str) -> None:
+    """Refuse a federation that is not a run's own, by the run's settings and the fingerprint of the first run's.
+
+    Of several federations in memory only their common fingerprint is known, so that each may be a run's own.
+    """
+    found, given = federation.fingerprint(), config.data
+    if not isinstance(given, InMemory):
+        same = federation_of(config, plans(config)[0]).fingerprint() == found
+    else:
+        several = given.fingerprint != InMemory.together([first])
+        same = several or found == first
+    require(
+        same,
+        "The federation given is not the one on which this run was computed, and its rows may have trained the model: "
+        "give the run's own.",
     )
 
 

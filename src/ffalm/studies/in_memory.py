@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -39,8 +39,12 @@ class InMemory:
             "The data must be the name of a source, the path of a table, a Federation, or a list of them.",
         )
         require(len(held) in (1, seeds), f"{seeds} seeds need one federation, or one each; got {len(held)}.")
-        fingerprints = "".join(federation.fingerprint() for federation in held)
-        return cls(hashlib.sha256(fingerprints.encode()).hexdigest()[:16], tuple(held))
+        return cls(cls.together(federation.fingerprint() for federation in held), tuple(held))
+
+    @staticmethod
+    def together(fingerprints: Iterable[str]) -> str:
+        """The fingerprint of several federations."""
+        return hashlib.sha256("".join(fingerprints).encode()).hexdigest()[:16]
 
     def to_plain(self) -> dict[str, Any]:
         """What a file can record of them."""

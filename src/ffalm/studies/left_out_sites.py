@@ -125,10 +125,11 @@ class LeaveOneOut:
         alone, together = _finished(self.without[site], label), _finished(self.whole, label)
         seeds = [seed for seed in together if seed in alone]
         own = [self._own_tally(together[seed], site) for seed in seeds]
+        rows = sum(sum(map(sum, one)) for one in self.without[site].results[0].confusion or ())
         return SiteOutcome(
             site,
             label,
-            sum(sum(map(sum, one)) for one in self.without[site].results[0].confusion or ()),
+            int(rows),
             _means([alone[seed].test for seed in seeds]),
             int(self._own_tally(self.whole.results[0], site).count.sum()),
             _means([one.metrics(self.whole.record.favourable) for one in own]),

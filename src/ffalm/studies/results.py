@@ -210,20 +210,23 @@ class Study:
         from ffalm.blind_mode import BlindModel, group_model
         from ffalm.config import parse, read
         from ffalm.simulation import rebuilt
-        from ffalm.studies.grid import federation_of, plans, require_unchanged
+        from ffalm.studies.grid import federation_of, plans, require_own, require_unchanged
 
         folder = self._folder(run)
         config = parse(read(folder.path / "config.toml"))
         owned, settings = federation or federation_of(config, plans(config)[0]), cast("RunKeywords", config.keywords())
-        if federation is None and (self.folder / RECORD).exists():
-            require_unchanged(self.folder, self.record.fingerprints["data"])
+        first = self.record.fingerprints.get("data", "")
+        if federation is not None:
+            require_own(federation, config, first)
+        elif (self.folder / RECORD).exists():
+            require_unchanged(self.folder, first)
         known, key = self._group_models, (run.alpha, run.seed)
-        if groups is None and key not in known:
-            known[key] = group_model(owned, seed=run.seed, **settings)
-        return BlindModel(rebuilt(folder.model(), owned, settings), groups or known[key], owned)
+        if groups is None and (key not in known or known[key][0] is not owned):
+            known[key] = owned, group_model(owned, seed=run.seed, **settings)
+        return BlindModel(rebuilt(folder.model(), owned, settings), groups or known[key][1], owned)
 
     @cached_property
-    def _group_models(self) -> dict[tuple[float | None, int], GroupModel]:
+    def _group_models(self) -> dict[tuple[float | None, int], tuple[Federation, GroupModel]]:
         return {}
 
     def _blind_rules(self, run: Outcome, federation: Federation | None) -> Callable[[Target, float], JudgedRule]:
