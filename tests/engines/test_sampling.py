@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -46,7 +48,7 @@ def test_local_steps_count_batches_over_as_many_epochs_as_it_takes(steps: int) -
 
 
 @pytest.mark.parametrize("length", [{"local_epochs": 2}, {"local_steps": 3}, {"local_steps": 9}], ids=str)
-def test_batches_are_cut_out_of_all_that_is_drawn(length: dict[str, int]) -> None:
+def test_batches_are_cut_out_of_all_that_is_drawn(length: dict[str, Any]) -> None:
     plan = Training(batch_size=4, **length)
     order, sizes = drawn(0, 1, 0, 10, plan)
     taken = batches(0, 1, 0, 10, plan)

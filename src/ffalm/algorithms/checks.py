@@ -19,12 +19,13 @@ def finite(algorithm: Algorithm, *names: str) -> None:
         require(number, f"The setting {name!r} of {algorithm.title} must be a finite number; got {value}.")
 
 
-def left_out(algorithm: Algorithm, names: Sequence[str], because: str) -> None:
+def left_at_defaults(algorithm: Algorithm, names: Sequence[str], because: str) -> None:
     """These settings must have their defaults: nothing reads them in the form of the algorithm that is asked for."""
     for one in fields(algorithm):
         require(
             one.name not in names or getattr(algorithm, one.name) == one.default,
-            f"The setting {one.name!r} of {algorithm.title} would change nothing, since {because}: leave it out.",
+            f"The setting {one.name!r} of {algorithm.title} would change nothing, since {because}: leave it at its "
+            f"default, {one.default}.",
         )
 
 

@@ -26,7 +26,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import left_out
+from ffalm.algorithms.checks import left_at_defaults
 from ffalm.algorithms.contract import Algorithm, Batch, RoundReport, State, Task, scalar
 from ffalm.algorithms.pareto import constrained_direction, pareto_direction, smooth_max_weights
 from ffalm.algorithms.registry import register
@@ -77,7 +77,7 @@ class FCFL(Algorithm):
             f"The setting 'client_epsilons' of FCFL must be numbers from 0 up; got {list(self.client_epsilons)}.",
         )
         if self.client_epsilons:
-            left_out(self, ["epsilon"], "client_epsilons gives each client its own")
+            left_at_defaults(self, ["epsilon"], "client_epsilons gives each client its own")
 
     def start(self, task: Task, counts: Tensor) -> State:
         """The deltas, and no weights yet of the clients' two gradients."""

@@ -137,6 +137,11 @@ def test_every_kind_of_model_gives_the_reference_numbers(model: str) -> None:
     assert_same_numbers(jobs_of(SEVERAL, MODELS[model], seeds=2))
 
 
+def test_one_run_of_a_convolution_with_one_output_gives_the_reference_numbers() -> None:
+    model = lambda: nn.Sequential(nn.Conv2d(3, 1, 3, stride=2), nn.Flatten(), nn.Linear(49, 2)).double()  # noqa: E731
+    assert_same_numbers(jobs_of([ffalm.FedAvg()], model))
+
+
 @pytest.mark.parametrize("head", ["pooled", "fairalm"])
 def test_resnet18_gives_the_reference_numbers(head: Any) -> None:
     pixels = 32 if head == "pooled" else 72

@@ -22,7 +22,7 @@ class TorchLayers:
     def convolve(self, x: Tensor, weight: LaneParameter, how: Convolution) -> Tensor:
         """The convolution of each lane's rows by its weights."""
         lanes = len(weight.read)
-        y = conv2d(_grouped(x, lanes), weight.read.flatten(0, 1), stride=how.stride, padding=how.padding, groups=lanes)
+        y = conv2d(_grouped(x, lanes), _filters(weight), stride=how.stride, padding=how.padding, groups=lanes)
         return _by_lane(y, lanes)
 
     def convolve_backward(
@@ -31,7 +31,7 @@ class TorchLayers:
         """The gradient by the rows where it is wanted; that by the weights is written into `weight.gradient`."""
         lanes = len(weight.read)
         dx, dw, _ = torch.ops.aten.convolution_backward(
-            _grouped(dy, lanes), _grouped(x, lanes), weight.read.flatten(0, 1), None, [how.stride] * 2,
+            _grouped(dy, lanes), _grouped(x, lanes), _filters(weight), None, [how.stride] * 2,
             [how.padding] * 2, [1, 1], False, [0, 0], lanes, [by_input, True, False],
         )  # fmt: skip
         weight.gradient.copy_(dw.view(weight.gradient.shape))
@@ -90,6 +90,11 @@ class TorchLayers:
 def _grouped(x: Tensor, lanes: int) -> Tensor:
     """(row, lane and channel, height, width)"""
     return x.expand(lanes, *x.shape[1:]).permute(1, 0, 4, 2, 3).flatten(1, 2)
+
+
+def _filters(weight: LaneParameter) -> Tensor:
+    """(lane and output, input, height, width), for torch refuses the strides that a single one of both can have."""
+    return weight.read.flatten(0, 1).contiguous()
 
 
 def _by_lane(x: Tensor, lanes: int) -> Tensor:
