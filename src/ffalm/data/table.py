@@ -86,7 +86,7 @@ class Table:
         "Fewest training rows of a group that is compared; none: 30 for crossed columns, else 0.", None, least=0
     )
     use_group_as_feature: bool = described("Whether the group column is a feature too.", True)
-    separator: str | None = described("Column separator; none: detected from the header.", None)
+    separator: str | None = described("Column separator; none: detected from the first lines.", None)
     encoding: str | None = described("Encoding of the text; none: UTF-8.", None)
     decimal: Literal[".", ","] = described("Decimal separator.", ".")
     missing: Literal["refuse", "mean"] = described(
