@@ -164,7 +164,7 @@ def test_a_model_that_blows_up_ends_the_run_with_the_round_and_keeps_the_history
     assert last < 20
     assert result.diverged == str(ended.value)
     sent = pickle.loads(pickle.dumps(ended.value))  # as from a worker of a pool
-    assert str(sent) == str(ended.value) and sent.results[0].history == result.history
+    assert str(sent) == str(ended.value) and len(sent.results[0].history) == last
 
 
 def test_a_dual_that_blows_up_is_named_with_what_to_do() -> None:

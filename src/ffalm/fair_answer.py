@@ -91,7 +91,8 @@ def fair(
         f"Give algorithms as a list or by name; got a value of type {type(algorithms).__name__}.",
     )
     aiming = {key: entry_of(key, values).algorithm for key, values in lagrangians(aim).items()}
-    candidates = {**{name: name for name in BASELINES}, **aiming} if algorithms is None else algorithms
+    usual: dict[str, Named] = {**{name: name for name in BASELINES}, **aiming}
+    candidates = usual if algorithms is None else algorithms
     shared = RunSettings.from_keywords(settings)
     with usual_modes():
         rate = choose_rate(federation, shared, seed_of(seed)) if "lr" not in settings else None

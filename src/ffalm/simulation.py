@@ -151,8 +151,10 @@ def simulate(
     instead of the last. `model` is the name of an architecture, or a function that makes an `nn.Module`; `threads` are
     torch's, 1 unless the model has convolutions. `on_round` is called with each round's record; `progress` shows a line
     that is rewritten as rounds are done. The other keywords are settings of training: `ffalm settings training` lists
-    them. What the program has set in torch (`torch.no_grad`, autocast, a default device) changes no number; threads
-    that train at the same time take turns.
+    them.
+
+    What the program has set in torch (`torch.no_grad`, autocast, a default device) changes no number; threads that
+    train at the same time take turns.
     """
     shared = RunSettings.from_keywords(settings)
     seeds = [seed_of(number) for number in listed(seed)]

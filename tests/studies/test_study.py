@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import typing
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,15 @@ def test_a_model_that_cannot_be_sent_to_workers_is_refused() -> None:
         ffalm.compare(
             federation(), "fedavg", seeds=2, workers=2, rounds=1, model=lambda: nn.Linear(3, 2), engine="loop"
         )
+
+
+def test_an_algorithm_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It pickles by its name, and a worker has no such name: it would die, with a traceback of its own."""
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    monkeypatch.setattr(ffalm.FedProx, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "FedProx", ffalm.FedProx, raising=False)
+    with pytest.raises(UserError, match="the class FedProx is known to this session alone"):
+        ffalm.compare(federation(), ffalm.FedProx(), seeds=2, workers=2, rounds=1, engine="loop")
 
 
 def test_a_study_of_natural_silos_answers_for_each_site_and_for_one_that_did_not_train(tmp_path: Path) -> None:

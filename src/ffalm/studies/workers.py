@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import queue
+import sys
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -34,6 +35,7 @@ def run_study(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener
 def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener: Listener) -> None:
     try:
         pickle.dumps(config)
+        _check_importable(config)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise UserError(
             f"The study cannot be sent to worker processes ({error}): define its model and algorithms in a module of "
@@ -58,6 +60,15 @@ def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, 
         _end(pool)  # kills finished workers too: a process with torch takes most of a second to exit by itself
 
 
+def _check_importable(config: StudyConfig) -> None:
+    """Refuse classes of a notebook or an interactive session, which workers cannot import."""
+    if hasattr(sys.modules["__main__"], "__file__"):
+        return
+    for cls in (type(entry.algorithm) for entry in config.entries):
+        if cls.__module__ == "__main__":
+            raise pickle.PicklingError(f"the class {cls.__name__} is known to this session alone")
+
+
 def _pass_on(events: Any, listener: Listener) -> None:
     """Pass the workers' records to the listener until there are none for a moment."""
     while True:
@@ -73,8 +84,8 @@ def _check(future: Future[None]) -> None:
         future.result()
     except BrokenProcessPool:
         raise UserError(
-            "A worker process died: perhaps for want of memory, then resume with fewer workers. In a script of your own, "
-            'the main part must be under `if __name__ == "__main__":`.'
+            "A worker process died: perhaps for want of memory, then resume with fewer workers. In a script of your "
+            'own, the main part must be under `if __name__ == "__main__":`.'
         ) from None
 
 
