@@ -43,7 +43,7 @@ def algorithms() -> list[Algorithm]:
     """The settings that the board of faces trains, each once."""
     board = Board.load("faces")
     configs = board.configs(board.cells[0], {}, "faces")
-    return [entry.algorithm for config in configs for entry in config.entries]
+    return [entry.algorithm for config in configs.values() for entry in config.entries]
 
 
 def federation(rows: int, clients: int = 10) -> ffalm.Federation:

@@ -6,6 +6,7 @@ date.
 
 from __future__ import annotations
 
+import inspect
 import json
 import posixpath
 import re
@@ -123,8 +124,9 @@ def _parameter(one: Any) -> str:
     if one.param_type_name == "argument":
         names = f"`{one.metavar or one.name.upper()}`"
     told = getattr(one, "help", None) or ""
-    if isinstance(one.default, str | int | float) and one.default is not False and "efault" not in told:
-        told = f"{told} Default: {one.default}."
+    default = f"{one.default:g}" if isinstance(one.default, float) else str(one.default)
+    if isinstance(one.default, str | int | float) and default not in ("", "False") and "efault" not in told:
+        told = f"{told} Default: {default}."
     return f"| {names} | {_cell(told)} |"
 
 
@@ -154,6 +156,7 @@ def algorithms_page() -> str:
     """Every registered algorithm, as `ffalm algorithms NAME` shows it."""
     from ffalm.algorithms import algorithms
     from ffalm.cli.algorithm_facts import facts_of
+    from ffalm.cli.algorithms_command import engines_of, uses_of
 
     lines = ["# Algorithms", "", "What `ffalm algorithms NAME` shows. What each makes equal: [Methods](../methods.md)."]
     for name, cls in algorithms().items():
@@ -162,8 +165,7 @@ def algorithms_page() -> str:
         lines += [f"- Paper: {facts.paper}"] if facts.paper else []
         lines += [f"- Limits: {facts.limits}"] if facts.limits else []
         lines += [f"- Groups: at most {facts.most_groups}" if facts.most_groups else "- Groups: any number"]
-        lines += [f"- Secure aggregation: {_yes(facts.secure)}; differential privacy: {_yes(facts.private)}; "
-                  f"real federations: {_yes(facts.federated)}"]  # fmt: skip
+        lines += [f"- Engines: {engines_of(facts)}", f"- {uses_of(facts)}"]
         lines += [f"- Preset `{preset}`: {_assigned(values)}" for preset, values in facts.presets.items()]
         lines += ["", *_settings_table(facts.settings)]
     return "\n".join(lines) + "\n"
@@ -178,7 +180,9 @@ def data_page() -> str:
              "settings with `--set data.SETTING=VALUE`."]  # fmt: skip
     for name in SOURCES:
         cls: Any = source_class(name)
-        lines += ["", f"## {name}", "", _cell(cls.about), "", *_settings_table(settings_of(cls))]
+        lines += ["", f"## {name}", "", f"{_cell(cls.about)}; {_cell(cls.asks)}", ""]
+        paragraphs = inspect.cleandoc(cls.__doc__).split("\n\n")
+        lines += [*(line for text in paragraphs for line in (_cell(text), "")), *_settings_table(settings_of(cls))]
     return "\n".join(lines) + "\n"
 
 
@@ -195,7 +199,9 @@ def _settings_table(settings: Any, flag: bool = False) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    """A text in one line; `<` is escaped outside of code, where Markdown leaves it as it is."""
+    pieces = " ".join(text.split()).replace("|", "\\|").split("`")
+    return "`".join(piece if place % 2 else piece.replace("<", "&lt;") for place, piece in enumerate(pieces))
 
 
 def _plain(text: str) -> str:
@@ -204,10 +210,6 @@ def _plain(text: str) -> str:
 
 def _assigned(values: dict[str, Any]) -> str:
     return ", ".join(f"`{name} = {value}`" for name, value in values.items()) or "the defaults"
-
-
-def _yes(value: bool | None) -> str:
-    return {True: "yes", False: "no", None: "depends on settings"}[value]
 
 
 PAGES: dict[str, Callable[[], str]] = {

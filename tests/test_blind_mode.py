@@ -131,6 +131,16 @@ def test_a_studys_run_is_repaired_with_its_own_settings(trained: Trained, tmp_pa
         study.blind(study.results[0], groups=groups)
 
 
+def test_blind_answers_are_of_the_federation_that_trained_all_runs(trained: Trained, tmp_path: Path) -> None:
+    federation = trained[0]
+    other = replace(federation, validation=federation.test, test=federation.validation)
+    settings = {**SETTINGS, "rounds": 1, "target": "eod <= 0.05", "repair": "blind", "out": tmp_path / "study"}
+    study = ffalm.compare([federation, other], "fedavg", seeds=2, **settings)
+    for one in (federation, other):
+        with pytest.raises(UserError, match="not all computed on the federation given"):
+            study.answer(federation=one)
+
+
 @pytest.fixture(scope="module")
 def fair_and_blind(trained: Trained) -> ffalm.FairAnswer:
     """FedAvg alone among the candidates: without thresholds by group its gap of 10 points stays."""

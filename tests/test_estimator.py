@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -97,6 +97,37 @@ def test_without_groups_fedavg_is_trained_on_equal_random_parts(people: pd.DataF
     assert (model.groups_, model.result_.state.get("dual")) == (None, None)
     again = clone(model).fit(x, y)
     assert np.array_equal(again.predict_proba(x), model.predict_proba(x))
+
+
+def test_without_groups_only_methods_that_look_at_none_are_trained(people: pd.DataFrame) -> None:
+    """Nobody is put into a group that was made up: all rows are of one."""
+    x, y = features(people), people["approved"]
+    plain = FairFederatedClassifier("fedavg", **QUICK).fit(x, y)
+    assert plain.result_ is not None
+    assert all(np.isnan(one["dpd"]) for one in plain.result_.clients)
+    FairFederatedClassifier("afl", **QUICK).fit(x, y)
+    for name in ("reweighing", "lagrangian", "fcfl", "fairfed"):
+        with pytest.raises(UserError, match=f"'{name}' compares groups"):
+            FairFederatedClassifier(name, **QUICK).fit(x, y)
+
+
+def test_numbers_of_clients_may_come_from_numpy_as_searches_give_them(people: pd.DataFrame) -> None:
+    model = FairFederatedClassifier(n_clients=cast(int, np.int64(3)), **QUICK).fit(features(people), people["approved"])
+    assert model.result_ is not None and len(model.result_.clients) == 3
+
+
+def test_groups_and_seeds_of_another_shape_are_told(people: pd.DataFrame) -> None:
+    x, y = features(people), people["approved"]
+    model = FairFederatedClassifier(target="dpd <= 0.2", **QUICK).fit(x, y, groups=people["sex"])
+    with pytest.raises(UserError, match=r"one value of `groups` per row; got \(600, 1\) for 600 rows"):
+        model.predict(x, groups=people[["sex"]])
+    with pytest.raises(UserError, match="`random_state` must be a whole number from 0 up; got -1"):
+        FairFederatedClassifier(rounds=1, random_state=-1).fit(x, y)
+
+
+def test_a_method_that_gives_no_single_model_is_refused(people: pd.DataFrame) -> None:
+    with pytest.raises(UserError, match="'local' trains a model for each client"):
+        FairFederatedClassifier("local", **QUICK).fit(features(people), people["approved"])
 
 
 def test_a_target_gives_thresholds_by_group(people: pd.DataFrame) -> None:

@@ -87,6 +87,11 @@ def test_a_federation_without_held_out_rows_is_refused() -> None:
         ffalm.fair("census")  # type: ignore[arg-type]
 
 
+def test_no_algorithms_are_not_the_usual_ones(federation: Federation) -> None:
+    with pytest.raises(UserError, match="at least one algorithm"):
+        ffalm.fair(federation, "dpd <= 0.1", algorithms=[], rounds=1, lr=0.5)
+
+
 def test_any_target_can_be_asked_of_a_finished_study(federation: Federation, tmp_path: Path) -> None:
     study = ffalm.compare(federation, ["fedavg"], seeds=2, rounds=3, out=tmp_path / "study", target="eod <= 0.2")
     assert study.outcome.answers[0].target == ffalm.Target.parse("eod <= 0.2")

@@ -13,6 +13,7 @@ from ffalm.cli.flags import study_flags
 from ffalm.engines import ENGINES
 from ffalm.errors import UserError
 from ffalm.models import ARCHITECTURES
+from ffalm.run_settings import Training
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,11 @@ def test_a_setting_that_cannot_be_is_refused_by_name(name: str, value: float) ->
     settings: dict[str, Any] = {"noise": 1.0, name: value}
     with pytest.raises(UserError, match=f"'{name}'"):
         Privacy(**settings)
+
+
+def test_epochs_beside_steps_are_refused() -> None:
+    with pytest.raises(UserError, match="'local_epochs' and 'local_steps' exclude each other"):
+        Training(local_epochs=2, local_steps=3)
 
 
 def test_tallies_get_the_noise_of_the_model_unless_said() -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
+import ffalm
 from ffalm.errors import UserError
 from ffalm.settings import build, to_plain, typed
 
@@ -174,6 +175,11 @@ def test_settings_made_in_python_are_checked_alike() -> None:
     for wrong in ({"size": "x"}, {"kind": 3}, {"size": 10**400}):
         with pytest.raises(UserError, match="of Step must be"):
             Step(**wrong)
+
+
+def test_an_unknown_keyword_in_python_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="no setting of FFALM 'penalt': did you mean 'penalty'"):
+        ffalm.FFALM(penalt=1.0)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\udcff"])

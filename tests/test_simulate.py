@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -162,6 +163,8 @@ def test_a_model_that_blows_up_ends_the_run_with_the_round_and_keeps_the_history
     assert [record["round"] for record in result.history] == list(range(1, last + 1))
     assert last < 20
     assert result.diverged == str(ended.value)
+    sent = pickle.loads(pickle.dumps(ended.value))  # as from a worker of a pool
+    assert str(sent) == str(ended.value) and sent.results[0].history == result.history
 
 
 def test_a_dual_that_blows_up_is_named_with_what_to_do() -> None:
@@ -240,6 +243,28 @@ def test_a_finished_module_instead_of_a_way_to_make_one_is_refused() -> None:
     assert "function" in refusal(ffalm.FedAvg(), federation(), model=nn.Linear(4, 2), rounds=1)
     assert "nn.Module" in refusal(ffalm.FedAvg(), federation(), model=lambda: "model", rounds=1)
     assert "nn.Module" in refusal(ffalm.FedAvg(), federation(), model=3, rounds=1)
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked", "auto"])
+def test_a_function_that_gives_the_same_layers_again_is_refused(engine: str) -> None:
+    """Each seed would start from the weights that another has trained."""
+    module = nn.Linear(4, 2)
+    told = refusal("fedavg", federation(), model=lambda: module, rounds=1, engine=engine)
+    assert "must make a new one each time" in told
+    assert "again" in refusal("fedavg", federation(), model=lambda: nn.Sequential(module), rounds=1, engine=engine)
+
+
+def test_new_modules_may_share_layers_that_are_not_trained() -> None:
+    frozen = nn.Linear(4, 4).requires_grad_(False)
+    ffalm.simulate("fedavg", federation(), model=lambda: nn.Sequential(frozen, nn.Linear(4, 2)), rounds=1, **FAST)
+
+
+def test_models_of_each_client_alone_are_no_model_for_new_rows() -> None:
+    result = ffalm.simulate("local", federation(), model="linear", rounds=1, **FAST)
+    with pytest.raises(UserError, match="a model for each client, and has none for new rows"):
+        result.predict(arrays(91, 40)[0])
+    with pytest.raises(UserError, match="a blind rule is for one model"):
+        ffalm.blind(result, federation(), model="linear", rounds=1)
 
 
 def test_unequal_numbers_of_seeds_and_federations_are_refused() -> None:

@@ -35,6 +35,7 @@ if typing.TYPE_CHECKING:
         Reductions,
         Reweighing,
         RoundReport,
+        Sent,
         algorithms,
     )  # fmt: skip
     from ffalm.algorithms.registry import register
@@ -65,7 +66,7 @@ __all__ = [
     "AFL", "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Audit", "Batch", "BlindAnswer", "DivergedError",
     "Examples", "FairALM", "FairAnswer", "FairFed", "FairFederatedClassifier", "FedAdam", "FedAvg", "FedAvgM", "FedFB",
     "FedGFT", "FedMinMax", "FedProx", "Federation", "Lagrangian", "LeaveOneOut", "Measure", "ModelVector", "Privacy",
-    "Reductions", "Result", "Reweighing", "RoundReport", "ScoreThresholds", "Study", "Sweep", "Tally", "Target",
+    "Reductions", "Result", "Reweighing", "RoundReport", "ScoreThresholds", "Sent", "Study", "Sweep", "Tally", "Target",
     "Task", "TrainedModel", "UnscaledFeaturesWarning", "UserError", "algorithms", "audit", "blind", "compare", "fair",
     "fairness", "group_model", "leave_one_out", "load", "load_model", "metrics", "register", "repair", "simulate",
     "sweep",
@@ -76,7 +77,7 @@ _HOMES = {
     "algorithms": (
         "AFL", "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Batch", "FairALM", "FairFed", "FedAdam",
         "FedAvg", "FedAvgM", "FedFB", "FedGFT", "FedMinMax", "FedProx", "Lagrangian", "Measure", "ModelVector",
-        "Reductions", "Reweighing", "RoundReport",
+        "Reductions", "Reweighing", "RoundReport", "Sent",
     ),
     "algorithms.registry": ("register",),
     "data.array_parts": ("UnscaledFeaturesWarning",),
@@ -103,14 +104,16 @@ _HOMES = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> typing.Any:
-    if name in _ROOMS:
-        return importlib.import_module(f"ffalm.{name}")
-    for home, names in _HOMES.items():
-        if name in names:
-            globals()[name] = value = getattr(importlib.import_module(f"ffalm.{home}"), name)
-            return value
-    raise AttributeError(f"module 'ffalm' has no attribute {name!r}")
+if not typing.TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> typing.Any:
+        if name in _ROOMS:
+            return importlib.import_module(f"ffalm.{name}")
+        for home, names in _HOMES.items():
+            if name in names:
+                globals()[name] = value = getattr(importlib.import_module(f"ffalm.{home}"), name)
+                return value
+        raise AttributeError(f"module 'ffalm' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

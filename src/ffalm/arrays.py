@@ -43,7 +43,7 @@ def numbers(values: Any, what: str) -> Tensor:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a list of arrays is slow
-            found = torch.as_tensor(values)
+            found = torch.as_tensor(values, device="cpu")
     except Exception:
         raise UserError(f"The {what} must be numbers, in an array or tensor of one shape.") from None
     return _of_tensor(found, what)

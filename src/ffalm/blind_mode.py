@@ -23,6 +23,7 @@ from ffalm.run_settings import RunSettings, Training
 from ffalm.runs import Result
 from ffalm.settings import with_keywords
 from ffalm.simulation import RunKeywords, rebuilt, seed_of, simulate
+from ffalm.system.torch_modes import usual_modes
 from ffalm.targets.blind import fit_blind
 from ffalm.targets.judged_rule import JudgedRule
 from ffalm.targets.predicted_rows import PredictedRows, cell_shares, cells_of, known_share
@@ -73,13 +74,14 @@ def group_model(federation: Federation, *, seed: int = 0, **settings: Unpack[Run
     """Train P(label, group | x) over a federation by FedAvg, with the keywords of `simulate`."""
     rows = held_out(federation)
     crossed = federation.with_group_labels()
-    result = simulate(FedAvg(), crossed, seed=seed_of(seed), **settings)
-    network = rebuilt(result.state_dict, crossed, settings)
-    task = federation.task
-    logits = network.logits(rows.x)
-    known = PredictedRows(logits, cells_of(logits, task.groups), rows.y, rows.group, task).known()
-    share = known_share(known, rows.counts(task), task.compared)
-    return GroupModel(network, task.groups, share, result.epsilon)
+    with usual_modes():
+        result = simulate(FedAvg(), crossed, seed=seed_of(seed), **settings)
+        network = rebuilt(result.state_dict, crossed, settings)
+        task = federation.task
+        logits = network.logits(rows.x)
+        known = PredictedRows(logits, cells_of(logits, task.groups), rows.y, rows.group, task).known()
+        share = known_share(known, rows.counts(task), task.compared)
+        return GroupModel(network, task.groups, share, result.epsilon)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,10 +152,12 @@ def blind(
     require(
         isinstance(weights, Mapping), f"Give a Result or the weights of a model by name; got {short_repr(trained)}."
     )
+    require(len(weights) > 0, "This run trained a model for each client, and a blind rule is for one model.")
     held_out(federation)
-    network = rebuilt(weights, federation, settings)
-    groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)
-    answer = BlindModel(network, groups, federation).fit(aim, confidence)
+    with usual_modes():
+        network = rebuilt(weights, federation, settings)
+        groups = groups or group_model(federation, seed=own_seed if seed is None else seed, **settings)
+        answer = BlindModel(network, groups, federation).fit(aim, confidence)
     if answer.warning:
         warnings.warn(answer.warning, stacklevel=2)
     return answer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Self, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffalm.algorithms import Algorithm, Lagrangian, Measure
+from ffalm.algorithms import Algorithm, Measure
 from ffalm.arrays import numbers
 from ffalm.data.array_parts import warn_of_scale
 from ffalm.data.group_settings import unknown_name
@@ -30,7 +30,8 @@ from ffalm.federation import Federation
 from ffalm.randomness import Purpose, generator
 from ffalm.run_settings import Optimizer, Training
 from ffalm.runs import Result
-from ffalm.simulation import Model, RunKeywords, default_algorithm, model_factory, simulate
+from ffalm.simulation import Model, RunKeywords, default_algorithm, simulate
+from ffalm.system.torch_modes import usual_modes
 from ffalm.targets.repair import Repair, draws_of_rows
 from ffalm.targets.target import Repair as RepairSetting
 from ffalm.targets.target import Target
@@ -56,6 +57,8 @@ Codes = NDArray[np.int64]
 
 _PLAIN = "fedavg"  # without groups
 _FAIR = "ffalm"  # with groups, and without a target
+#: Algorithms of ours that look at no group.
+_WITHOUT_GROUPS = frozenset({"afl", "central", "fedadam", "fedavg", "fedavgm", "fedprox", "qffl", "scaffold"})
 
 
 class InvalidInput(UserError, ValueError):
@@ -144,12 +147,18 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.classes_, labels = np.unique(y, return_inverse=True)
         _require(len(self.classes_) >= 2, "All rows are of one class: a classifier needs rows of two or more.")
         seed = self._seed()
-        names, codes = (None, np.arange(len(X)) % 2) if groups is None else _coded(groups, len(X), "groups")
+        names, codes = (None, np.zeros(len(X), np.int64)) if groups is None else _coded(groups, len(X), "groups")
         self.groups_ = names
         self.mean_, self.scale_ = self._scaling(X)
         if not self.standardize:
-            warn_of_scale([torch.as_tensor(X)], stacklevel=2)
-        federation = self._federation(Examples(self._scaled(X), *map(torch.as_tensor, (labels, codes))), clients, seed)
+            warn_of_scale([torch.from_numpy(X)], stacklevel=2)
+        with usual_modes():
+            rows = Examples(self._scaled(X), *map(torch.from_numpy, (labels, codes)))
+            self._train(self._federation(rows, clients, seed), seed)
+        return self
+
+    def _train(self, federation: Federation, seed: int) -> None:
+        """Train on a federation, and keep the module with its thresholds."""
         settings: RunKeywords = {"model": self.model, "rounds": self.rounds, "local_epochs": self.local_epochs,
                                  "batch_size": self.batch_size, "optimizer": self.optimizer,
                                  "device": self.device}  # fmt: skip
@@ -158,13 +167,13 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.answer_: FairAnswer | None = None
         self.result_: Result | None = None
         if self.target is None:
-            algorithm = self._algorithm()
-            self.result_ = simulate(algorithm, federation, seed=seed, **settings)
-            self.module_ = model_factory(self.model, federation)()
-            self.module_.load_state_dict(self.result_.state_dict)
+            self.result_ = simulate(self._algorithm(), federation, seed=seed, **settings)
+            self.module_ = self.result_.model.module
             self.repair_: Repair | None = None
         else:
-            _require(names is not None, "A fairness target compares groups: give each row's as fit(X, y, groups=...).")
+            _require(
+                self.groups_ is not None, "A fairness target compares groups: give each row's as fit(X, y, groups=...)."
+            )
             _require(self.repair != "blind", "A blind rule is not for this estimator: use ffalm.fair.")
             chosen = None if self.algorithm is None else [self.algorithm]
             self.answer_ = fair(
@@ -173,7 +182,6 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             self.module_ = copy.deepcopy(self.answer_.model.module).cpu()
             self.repair_ = Repair.from_plain(self.answer_.best.repair)
         self.module_ = self.module_.double().eval()  # so that a row's prediction does not depend on its neighbours
-        return self
 
     def predict(self, X: Any, groups: Any = None) -> NDArray[Any]:  # noqa: N803
         """The class of each row, by the target's thresholds where there are any.
@@ -187,10 +195,14 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             return cast(NDArray[Any], self.classes_[logits.argmax(-1).numpy()])
         codes = None
         if groups is not None:
-            values = pd.Series(np.asarray(_on_cpu(groups), dtype=object))
-            _require(len(values) == len(rows), f"There must be one group per row; got {len(values)} for {len(rows)}.")
+            given = np.asarray(_on_cpu(groups), dtype=object)
+            _require(
+                given.shape == (len(rows),),
+                f"There must be one value of `groups` per row; got {given.shape} for {len(rows)} rows.",
+            )
+            values = pd.Series(given)
             known = pd.Index(self.groups_, dtype=object)
-            codes = torch.as_tensor(known.get_indexer(values))
+            codes = torch.from_numpy(known.get_indexer(values))
             _require(
                 not self.repair_.by_group or not values.notna().any() or bool((codes >= 0).any()),
                 f"None of the `groups` is one of those of `fit`: {', '.join(map(repr, known))}.",
@@ -206,7 +218,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _seed(self) -> int:
         whole = isinstance(self.random_state, int | np.integer)
-        return int(self.random_state if whole else check_random_state(self.random_state).randint(2**31 - 1))
+        seed = int(self.random_state if whole else check_random_state(self.random_state).randint(2**31 - 1))
+        _require(seed >= 0, f"`random_state` must be a whole number from 0 up; got {seed}.")
+        return seed
 
     def _algorithm(self) -> Algorithm:
         """What is trained without a target."""
@@ -214,9 +228,15 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         if asked is None:
             asked = _PLAIN if self.groups_ is None else _FAIR
         chosen = default_algorithm(asked)[0] if isinstance(asked, str) else asked
-        compares = isinstance(chosen, Lagrangian) or getattr(chosen, "measure", None) not in (Measure.NOTHING, None)
+        if not isinstance(chosen, Algorithm):
+            return chosen  # `simulate` says what it takes
         _require(
-            self.groups_ is not None or not compares,
+            chosen.trains_on != "alone",
+            f"{short_repr(asked)} trains a model for each client, and a classifier has one: choose another algorithm.",
+        )
+        measures = type(chosen).__module__.startswith("ffalm.") or chosen.measure is not Measure.NOTHING
+        _require(
+            self.groups_ is not None or chosen.name in _WITHOUT_GROUPS or not measures,
             f"{short_repr(asked)} compares groups: give each row's as fit(X, y, groups=...), or choose another one.",
         )
         return chosen
@@ -252,10 +272,10 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             train, kept = split_rows((rows.y * task.groups + rows.group).numpy(), (1 - share, share), seed)
             held_out = rows.take(torch.as_tensor(kept))
         if clients is None:
-            fits = isinstance(self.n_clients, int) and 1 <= self.n_clients <= len(train)
+            fits = isinstance(self.n_clients, Integral) and 1 <= self.n_clients <= len(train)
             _require(fits, f"`n_clients` must be from 1 to the number of rows, {len(train)}; got {self.n_clients}.")
             names: tuple[str, ...] = ()
-            parts = np.array_split(generator(seed, Purpose.PARTITION).permutation(train), self.n_clients)
+            parts = np.array_split(generator(seed, Purpose.PARTITION).permutation(train), int(self.n_clients))
         else:
             owners, owner = _coded(clients, len(rows), "clients", fewest=1)
             _require(int(owner.max()) < len(owners), "Some rows have no client: give each row's.")
@@ -263,7 +283,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             names = tuple(str(name) for name, part in zip(owners, held, strict=True) if len(part))
             parts = [part for part in held if len(part)]
         dealt = ClientRows([RowView(rows, torch.as_tensor(np.sort(part))) for part in parts])
-        return Federation(dealt, held_out, None, task, names)
+        return Federation(dealt, held_out, None, task, names, all_groups=self.groups_ is not None)
 
     def _scaling(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         chosen = isinstance(self.standardize, bool | np.bool_)
@@ -281,10 +301,10 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _logits(self, X: Any) -> tuple[Tensor, Tensor]:  # noqa: N803
         """Each row's logits, and its features as the model takes them."""
         check_is_fitted(self, "module_")
-        with np.errstate(invalid="ignore", over="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"), usual_modes():
             rows = self._scaled(validate_data(self, _on_cpu(X), dtype=np.float64, reset=False))
-        with torch.inference_mode():
-            return self.module_(rows).clone(), rows
+            with torch.inference_mode():
+                return self.module_(rows).clone(), rows
 
 
 def _require(condition: bool, message: str) -> None:

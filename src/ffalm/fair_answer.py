@@ -23,6 +23,7 @@ from ffalm.studies.model_folders import facts_of
 from ffalm.studies.store import RunFolder
 from ffalm.studies.study import Named, compare
 from ffalm.studies.study_answer import StudyAnswer
+from ffalm.system.torch_modes import usual_modes
 from ffalm.targets.answer import Answer
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.candidates import lagrangians
@@ -83,40 +84,39 @@ def fair(
     are those of `Study.answer`, the other keywords those of `simulate`. Without `lr`, the learning rate of a table is
     chosen on its validation part: 0.05, 0.2, 0.5 or 1.
     """
-    held_out(federation, "A target is chosen for on")
+    held_out(federation, "The answer to a target is chosen on")
     aim = Target.parse(target)
     require(
         algorithms is None or isinstance(algorithms, Sequence | Mapping),
         f"Give algorithms as a list or by name; got a value of type {type(algorithms).__name__}.",
     )
-    candidates = algorithms or {
-        **{name: name for name in BASELINES},
-        **{key: entry_of(key, values).algorithm for key, values in lagrangians(aim).items()},
-    }
+    aiming = {key: entry_of(key, values).algorithm for key, values in lagrangians(aim).items()}
+    candidates = {**{name: name for name in BASELINES}, **aiming} if algorithms is None else algorithms
     shared = RunSettings.from_keywords(settings)
-    rate = choose_rate(federation, shared, seed_of(seed)) if "lr" not in settings else None
-    if rate is not None:
-        settings["lr"] = rate.lr
-    study = compare(
-        federation,
-        candidates,
-        seeds=[seed_of(seed)],
-        target=aim,
-        repair=repair,
-        confidence=confidence,
-        checkpoint_every=shared.training.rounds,
-        **settings,
-    )
-    answer = study.answer(federation=federation)
-    if rate is not None and rate.note:
-        answer = replace(answer, notes=(*answer.notes, rate.note))
-    plain = rebuilt(RunFolder(study.folder / answer.best.run).model(), federation, settings)
-    run = next(one for one in study.results if one.place == answer.best.run)
-    own = {one.name: getattr(answer, one.name) for one in fields(Answer)}
-    if answer.chosen.kind == "blind":
-        ruled = study.blind_model(run, federation).fit(aim, answer.best.validation.level)
-        model = replace(plain, facts=facts_of(study, run, None, ruled=(ruled.part, ruled.tally)), rule=ruled.rule)
-        model = replace(model, groups=ruled.group_model.network)
-        return FairAnswer(**own, model=model, rule=ruled.rule, groups=ruled.group_model)
-    thresholds = Repair.from_plain(answer.best.repair)
-    return FairAnswer(**own, model=replace(plain, repair=thresholds, facts=facts_of(study, run, thresholds)))
+    with usual_modes():
+        rate = choose_rate(federation, shared, seed_of(seed)) if "lr" not in settings else None
+        if rate is not None:
+            settings["lr"] = rate.lr
+        study = compare(
+            federation,
+            candidates,
+            seeds=[seed_of(seed)],
+            target=aim,
+            repair=repair,
+            confidence=confidence,
+            checkpoint_every=shared.training.rounds,
+            **settings,
+        )
+        answer = study.answer(federation=federation)
+        if rate is not None and rate.note:
+            answer = replace(answer, notes=(*answer.notes, rate.note))
+        plain = rebuilt(RunFolder(study.folder / answer.best.run).model(), federation, settings)
+        run = next(one for one in study.results if one.place == answer.best.run)
+        own = {one.name: getattr(answer, one.name) for one in fields(Answer)}
+        if answer.chosen.kind == "blind":
+            ruled = study.blind_model(run, federation).fit(aim, answer.best.validation.level)
+            model = replace(plain, facts=facts_of(study, run, None, ruled=(ruled.part, ruled.tally)), rule=ruled.rule)
+            model = replace(model, groups=ruled.group_model.network)
+            return FairAnswer(**own, model=model, rule=ruled.rule, groups=ruled.group_model)
+        thresholds = Repair.from_plain(answer.best.repair)
+        return FairAnswer(**own, model=replace(plain, repair=thresholds, facts=facts_of(study, run, thresholds)))

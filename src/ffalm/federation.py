@@ -23,6 +23,7 @@ from ffalm.errors import UserError, require, require_known, short_repr
 from ffalm.frame_html import frame_html
 from ffalm.partition import Kind, Partition
 from ffalm.settings import build
+from ffalm.system.torch_modes import usual_modes
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -126,16 +127,17 @@ class Federation:
         require(len(owned) > 0, "A federation needs at least one client.")
         others = [(part, arrays) for part, arrays in (("validation part", validation), ("test part", test))
                   if arrays is not None]  # fmt: skip
-        examples, task, columns = read_parts([*owned, *others], favourable, name, unknown)
-        parts = dict(zip([part for part, _ in others], examples[len(owned) :], strict=True))
-        federation = cls(
-            tuple(examples[: len(owned)]),
-            parts.get("validation part"),
-            parts.get("test part"),
-            task,
-            feature_names=columns,
-        )
-        warn_of_scale([client.x for client in federation.clients], stacklevel=2)
+        with usual_modes():
+            examples, task, columns = read_parts([*owned, *others], favourable, name, unknown)
+            parts = dict(zip([part for part, _ in others], examples[len(owned) :], strict=True))
+            federation = cls(
+                tuple(examples[: len(owned)]),
+                parts.get("validation part"),
+                parts.get("test part"),
+                task,
+                feature_names=columns,
+            )
+            warn_of_scale([client.x for client in federation.clients], stacklevel=2)
         return federation
 
     @classmethod
@@ -312,7 +314,8 @@ def load(
     split = build(Partition, cut, "partition")
     whole = isinstance(seed, Integral) and not isinstance(seed, bool) and int(seed) >= 0
     require(whole, f"The seed must be a whole number from 0 up; got {short_repr(seed)}.")
-    return Federation.from_dataset(origin.load(), split, int(seed))
+    with usual_modes():
+        return Federation.from_dataset(origin.load(), split, int(seed))
 
 
 def _source(name: Any, settings: Mapping[str, Any]) -> Source:

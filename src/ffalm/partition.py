@@ -51,7 +51,12 @@ class Partition:
 
     kind: Kind = field(
         default="plain",
-        metadata=flag("How rows go to clients: plain, even, balanced, group, iid or silos.", _PANEL, "partition"),
+        metadata=flag(
+            "How rows go to clients: plain (Dirichlet by label), even (also clients of equal size), balanced (also "
+            "equally many rows of every label), group (Dirichlet by group), iid, or silos (the data's owners).",
+            _PANEL,
+            "partition",
+        ),
     )
     clients: int = field(default=10, metadata=flag("Number of clients.", _PANEL, least=1, most=10**6))
     alpha: float = field(

@@ -35,7 +35,8 @@ def import_plugin(path: Path) -> None:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise UserError(f"The plugin file {path} cannot be used: {type(error).__name__}: {error}.") from error
+        what = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        raise UserError(f"The plugin file {path} cannot be used: {what}{str(error).rstrip('.')}.") from error
 
 
 def blamed(error: BaseException) -> UserError | None:

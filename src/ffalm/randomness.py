@@ -12,6 +12,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from ffalm.system.torch_modes import TURN
+
 
 class Purpose(IntEnum):
     """What a draw is for. The numbers are part of every result: never renumber them."""
@@ -36,11 +38,14 @@ def generator(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> n
 
 @contextmanager
 def torch_seeded(seed: int, purpose: Purpose, round: int = 0, client: int = 0) -> Iterator[None]:
-    """Run a block with torch's global generators keyed like `generator`, and give the caller's back afterwards."""
+    """Run a block with torch's global generators keyed like `generator`, and give the caller's back afterwards.
+
+    Threads take turns, since they share the generators.
+    """
     import torch
 
     draw = int(generator(seed, purpose, round, client).integers(2**63 - 1))
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with TURN, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         if torch.accelerator.is_available():
             torch.manual_seed(draw)
         else:  # for devices that are not there torch would write down the whole call stack each time

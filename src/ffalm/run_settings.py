@@ -48,6 +48,10 @@ class Training:
     def __post_init__(self) -> None:
         check_ranges(self, "training")
         require(
+            self.local_steps is None or self.local_epochs == Training.local_epochs,
+            "The training settings 'local_epochs' and 'local_steps' exclude each other: leave one of them out.",
+        )
+        require(
             self.momentum == 0 or self.optimizer == "sgd",
             f"The training setting 'momentum' is for the optimizer sgd; {self.optimizer} has its own.",
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -59,14 +61,26 @@ class Result:
     facts: ModelFacts | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the function that makes the model, which need not be picklable."""
-        return {**self.__dict__, "factory": None}
+        """All but a function that makes the model and cannot be pickled, such as a lambda."""
+        try:
+            pickle.dumps(self.factory)
+        except Exception:  # whatever an object of the user's raises
+            return {**self.__dict__, "factory": None}
+        return self.__dict__
+
+    def __copy__(self) -> Result:
+        """With the function that makes the model, whether or not it can be pickled."""
+        return replace(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Result:
+        """Likewise."""
+        return replace(self, **{one.name: copy.deepcopy(getattr(self, one.name), memo) for one in fields(self)})
 
     @property
     def model(self) -> TrainedModel:
         """The trained model, which takes new rows."""
         if self.description is None:
-            raise UserError("This result does not say what its model takes: use ffalm.load_model(FOLDER).")
+            raise UserError("This run trained a model for each client, and has none for new rows.")
         return TrainedModel.of(self.state_dict, self.description, self.factory, facts=self.facts)
 
     def predict(self, data: Any) -> NDArray[Any]:

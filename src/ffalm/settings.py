@@ -89,9 +89,13 @@ def typed(cls: type[T]) -> type[T]:
     """Class decorator for settings that users make in Python too: their values are checked as `build` checks them."""
     original: Any = cls.__init__
     signature = inspect.signature(original)
+    own = [name for name in signature.parameters if name != "self"]
 
     @functools.wraps(original)
     def checked(self: T, *arguments: Any, **keywords: Any) -> None:
+        for name in keywords:
+            if name not in signature.parameters:
+                raise unknown(f"setting of {getattr(type(self), 'title', type(self).__name__)}", name, own)
         given = signature.bind(self, *arguments, **keywords)
         with suppress(NameError):  # annotations of a user's class may name what its module does not hold
             hints, what = _hints(type(self)), getattr(type(self), "title", type(self).__name__)
@@ -115,6 +119,11 @@ def flag(help: str, panel: str, name: str | None = None, **limits: float) -> dic
 def setting(default: Any, help: str, **limits: float) -> Any:
     """A dataclass field of a setting with a sentence on what it means, and its range: see `check_ranges`."""
     return dataclasses.field(default=default, metadata={"help": help, **limits})
+
+
+def described(about: str, default: Any = dataclasses.MISSING, **limits: float) -> Any:
+    """A dataclass field of a setting without a flag of its own: a sentence on what it means, its default and range."""
+    return dataclasses.field(default=default, metadata={"about": about, **limits})
 
 
 def check_ranges(settings: Any, what: str | None = None) -> None:

@@ -30,6 +30,7 @@ from ffalm.settings import with_keywords
 from ffalm.system.hardware import device as device_of
 from ffalm.system.hardware import threads_for
 from ffalm.system.memory import require_room
+from ffalm.system.torch_modes import usual_modes
 from ffalm.trained_models.model_selection import check_selection
 from ffalm.trained_models.run_facts import description_of
 from ffalm.trained_models.trained_model import TrainedModel
@@ -106,6 +107,10 @@ class DivergedError(TrainingDiverged):
         super().__init__(message)
         self.results = results
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made again with its results: an error that cannot be unpickled breaks or blocks a pool of processes."""
+        return type(self), (str(self), self.results)
+
 
 class SimulateKeywords(RunKeywords, total=False):
     """The optional keywords of `simulate`."""
@@ -143,8 +148,11 @@ def simulate(
     With several seeds the runs are computed together and come back in the order of the seeds; `federation` is then
     one for all, or one per seed. An algorithm's name stands for its default preset. `privacy` adds differential
     privacy and reports `epsilon`; `keep="best"` scores the model of the round with the best validation accuracy
-    instead of the last. `on_round` is called with each round's record; `progress` shows a line that is
-    rewritten as rounds are done. The other keywords are those of `Training`.
+    instead of the last. `model` is the name of an architecture, or a function that makes an `nn.Module`; `threads` are
+    torch's, 1 unless the model has convolutions. `on_round` is called with each round's record; `progress` shows a line
+    that is rewritten as rounds are done. The other keywords are settings of training: `ffalm settings training` lists
+    them. What the program has set in torch (`torch.no_grad`, autocast, a default device) changes no number; threads
+    that train at the same time take turns.
     """
     shared = RunSettings.from_keywords(settings)
     seeds = [seed_of(number) for number in listed(seed)]
@@ -171,11 +179,8 @@ def simulate(
     )
     for owned in federations:
         check_selection(shared.keep, owned)
-    runs = [run_of(shared, chosen, owned, number) for owned, number in zip(federations, seeds, strict=True)]
-    first = runs[0].jobs[0]
-    threads = threads or threads_for(checked_model(first))
     require(isinstance(progress, bool), f"`progress` must be True or False; got {short_repr(progress)}.")
-    line = ProgressLine(len(runs) * shared.training.rounds) if progress else None
+    line = ProgressLine(len(seeds) * shared.training.rounds) if progress else None
 
     def tell(run: Run | ClientsAlone, record: Record) -> None:
         if on_round is not None:
@@ -183,7 +188,12 @@ def simulate(
         if line is not None:
             line(f"{chosen.title}, seed {run.jobs[0].spec.seed}", record)
 
-    results = compute(runs, choose(shared.engine, first, {Together.CLIENTS: len(runs)}, [chosen])[0], threads, tell)
+    with usual_modes():
+        runs = [run_of(shared, chosen, owned, number) for owned, number in zip(federations, seeds, strict=True)]
+        first = runs[0].jobs[0]
+        threads = threads or threads_for(checked_model(first))
+        engine = choose(shared.engine, first, {Together.CLIENTS: len(runs)}, [chosen])[0]
+        results = compute(runs, engine, threads, tell)
     if line is not None:
         line.close()
     for note in dict.fromkeys(note for result in results for note in result.notes):

@@ -165,6 +165,8 @@ def test_of_three_groups_the_negative_pulls_share_what_group_0_can_give() -> Non
         ({"dual_step_cap": 0.0}, "dual_step_cap"),
         ({"dual_proportional": -1.0}, "dual_proportional"),
         ({"sufficient_decrease": -1.0}, "sufficient_decrease"),
+        ({"sufficient_decrease": 0.9}, "needs penalty_growth above 1; got 1"),
+        ({"gap": "held_out", "dual_data": "last_batch"}, "'dual_data' of FFALM would change nothing, since the gap"),
         ({"gap": "held-out"}, "did you mean 'held_out'"),
     ],
 )

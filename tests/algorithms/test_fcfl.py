@@ -98,7 +98,7 @@ def test_beyond_the_budget_stage_1_lowers_the_disparity_without_raising_the_loss
     ({"epsilon": 1.0}, False),
     ({"epsilon": None}, False),
     ({"client_epsilons": (0.5, 0.5)}, False),
-    ({"epsilon": 1.0, "client_epsilons": (0.5, 0.2)}, True),
+    ({"client_epsilons": (0.5, 0.2)}, True),
 ])  # fmt: skip
 def test_which_budget_is_exceeded(settings: dict[str, Any], constrained: bool) -> None:
     gradients = [[[1.0, 0.0]] * 2, [[0.0, 1.0]] * 2]
@@ -145,6 +145,7 @@ def test_clients_that_do_not_take_part_weigh_nothing() -> None:
     ({"delta": 0}, "'delta' of FCFL must be above 0"),
     ({"client_epsilons": (0.1, -1.0)}, "'client_epsilons' of FCFL must be numbers from 0 up"),
     ({"constraint": "odds"}, "'constraint' of FCFL must be one of dp, eo"),
+    ({"client_epsilons": (0.5, 0.5), "epsilon": 0.2}, "'epsilon' of FCFL would change nothing"),
 ])  # fmt: skip
 def test_settings_are_checked(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -83,3 +84,12 @@ def test_what_cannot_be_measured_or_compared_is_refused() -> None:
         ffalm.Reductions(multiplier=math.nan)
     with pytest.raises(UserError, match="'measured' of Reductions"):
         ffalm.Reductions(measured="test")  # type: ignore[arg-type]
+
+
+LEARNED_BY = {"tolerance": 0.1, "dual_lr": 1.0, "bound": 3.0, "measured": "train"}
+
+
+@pytest.mark.parametrize(("name", "value"), LEARNED_BY.items())
+def test_what_learns_the_multipliers_is_refused_beside_a_fixed_one(name: str, value: Any) -> None:
+    with pytest.raises(UserError, match=f"'{name}' of Reductions would change nothing, since a fixed multiplier"):
+        ffalm.Reductions(multiplier=0.3, **{name: value})

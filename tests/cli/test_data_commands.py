@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ffalm.data import SOURCES
+from ffalm.cli.setting_words import settings_of
+from ffalm.data import SOURCES, source_class
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -65,6 +66,11 @@ def test_settings_are_described_in_words(cli: Cli) -> None:
     assert "refuse or mean" in shown
     assert "tuple" not in shown
     assert "Value" not in shown
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_setting_of_a_source_has_a_meaning(name: str) -> None:
+    assert [one.name for one in settings_of(source_class(name)) if not one.help] == []
 
 
 def test_brackets_in_a_users_names_are_shown_as_they_are(cli: Cli, loans: Path) -> None:

@@ -27,8 +27,24 @@ def test_every_branch_is_left_out_in_turn_and_the_command_resumes(cli: Cli, loan
     assert sum(one["rows"] for one in again["sites"]) == 400
     code, _, told = cli(*command)
     assert code == 2 and "is not empty" in told
+    code, _, told = cli(*command, "--resume", "--rounds", "2")
+    assert code == 2 and "made with other settings" in told
+    assert cli("run", "--out", out, "--resume", "--quiet")[0] == 0  # its settings are still there
     code, shown, _ = cli("report", out / "without-west")
     assert code == 0 and (out / "without-west" / "report.html").exists()
+
+
+def test_a_folder_of_something_else_is_not_written_to(cli: Cli, loans: Path, tmp_path: Path) -> None:
+    flags = ["--data", loans, "--label", "paid", "--group", "sex", "--favourable", "yes", "--owner", "branch"]
+    flags += ["--rounds", "1", "--algorithm", "fedavg", "--model", "linear", "--engine", "loop", "--workers", "1"]
+    assert cli("run", *flags, "--out", tmp_path / "study")[0] == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for name, reason in (("study", "made with other settings"), ("mine", "holds no study to resume")):
+        code, _, told = cli("run", *flags, "--leave-out", "each", "--out", tmp_path / name, "--resume")
+        assert code == 2 and reason in told
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
 
 
 def test_data_that_is_not_there_leaves_no_folder_behind(

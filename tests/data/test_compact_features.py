@@ -126,7 +126,7 @@ def test_both_have_one_fingerprint(both: tuple[Federation, Federation]) -> None:
     assert both[0].fingerprint() == both[1].fingerprint()
 
 
-@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("engine", ["loop", "stacked", "lockstep"])
 def test_training_gives_the_same_bits(
     both: tuple[Federation, Federation], engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,8 @@ def job(model: nn.Module | None = None) -> Job:
     draws = torch.Generator().manual_seed(0)
     clients = [(torch.randn(40, 6, generator=draws), *torch.randint(0, 2, (2, 40), generator=draws)) for _ in range(30)]
     built = model or nn.Sequential(nn.Linear(6, 800), nn.ReLU(), nn.Linear(800, 2))
-    return Job.of(ffalm.FedAvg(), Federation.from_arrays(clients), lambda: built, Training(), 0, torch.device("cpu"))
+    made = lambda: copy.deepcopy(built)  # noqa: E731
+    return Job.of(ffalm.FedAvg(), Federation.from_arrays(clients), made, Training(), 0, torch.device("cpu"))
 
 
 def with_free(monkeypatch: pytest.MonkeyPatch, left: int | None) -> None:

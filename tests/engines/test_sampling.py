@@ -45,9 +45,9 @@ def test_local_steps_count_batches_over_as_many_epochs_as_it_takes(steps: int) -
     assert all(torch.equal(a, b) for a, b in zip(taken, longer, strict=False))
 
 
-@pytest.mark.parametrize("steps", [None, 3, 9])
-def test_batches_are_cut_out_of_all_that_is_drawn(steps: int | None) -> None:
-    plan = Training(batch_size=4, local_epochs=2, local_steps=steps)
+@pytest.mark.parametrize("length", [{"local_epochs": 2}, {"local_steps": 3}, {"local_steps": 9}], ids=str)
+def test_batches_are_cut_out_of_all_that_is_drawn(length: dict[str, int]) -> None:
+    plan = Training(batch_size=4, **length)
     order, sizes = drawn(0, 1, 0, 10, plan)
     taken = batches(0, 1, 0, 10, plan)
     assert [len(batch) for batch in taken] == sizes.tolist()

@@ -326,6 +326,7 @@ def test_runs_that_differ_in_settings_of_the_server_alone_share_a_stack_and_keep
               "normalised_gap": True, "dual_step_cap": 0.1, "sufficient_decrease": 0.9}  # fmt: skip
     numbers_of = {name: others.get(name, getattr(usual, name)) for name in cls.server_settings}
     settings = [{name: value / 2 + 0.1 if isinstance(value, float) else value} for name, value in numbers_of.items()]
+    settings = [{**given, "penalty_growth": 1.1} if "sufficient_decrease" in given else given for given in settings]
     owned = federation(numbers)
     one = job(owned, lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)).double())
     jobs = [changed(one, algorithm=algorithm) for algorithm in (usual, *(cls(**given) for given in settings))]

@@ -59,6 +59,11 @@ def test_images_have_a_size() -> None:
     assert FederationConfig.parse({**SMALL, "data": shared}).data == SharedImages("y", "g", size=32)
 
 
+@pytest.mark.parametrize("host", ["fair.example", "node_1.local", "x", "10.0.0.5", "[fd00::5]", "[fe80::1%eth0]", "a."])
+def test_a_coordinator_has_a_name_or_an_address_of_either_kind(host: str) -> None:
+    assert FederationConfig.parse({**SMALL, "address": f"{host}:9"}).address == f"{host}:9"
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -70,6 +75,12 @@ def test_images_have_a_size() -> None:
         ({"sites": ["../a", "b"]}, "letters, digits"),
         ({"address": "here"}, "HOST:PORT"),
         ({"address": "host:99999"}, "HOST:PORT"),
+        ({"address": f"host:{'9' * 5000}"}, "HOST:PORT"),
+        ({"address": "https://fair.example:9"}, "name a host as DNS does"),
+        ({"address": "fair example:9"}, "name a host as DNS does"),
+        ({"address": "münchen.example:9"}, "in ASCII"),
+        ({"address": "0.0.0.0:9"}, "No site can call"),
+        ({"address": "[::]:9"}, "No site can call"),
         ({"seed": -1}, "'seed' of federation must be 0 or more"),
         ({"rules": {"min_sites": 3}}, "asks for 3 sites, but the federation has 2"),
         ({"rules": {"min_sites": 0}}, "'min_sites' of rules must be 1 or more"),

@@ -57,8 +57,9 @@ def message(here: Path) -> Target:
     from ffalm.engines.remote.message import Message
     from ffalm.federate.description import Description
     from ffalm.federate.histogram_bytes import unpacked_histograms
-    from ffalm.federate.secure.protocol import Neighbourhood, Offer
-    from ffalm.federate.secure.secure_clients import _shares
+    from ffalm.federate.secure.misdealing import Misdealing
+    from ffalm.federate.secure.protocol import Circle, Offer
+    from ffalm.federate.secure.secure_answers import told_shares
     from ffalm.federate.terms import SiteTerms
 
     def histogram(text: str) -> object:
@@ -68,9 +69,10 @@ def message(here: Path) -> Target:
         Description.from_json,
         SiteTerms.from_text,
         Offer.from_text,
-        Neighbourhood.from_text,
-        lambda text: _shares(Message(facts={"shares": text})),
+        Circle.from_text,
+        lambda text: told_shares(Message(facts={"shares": text})),
         histogram,
+        Misdealing.from_text,
     ]
 
     def read(data: bytes) -> None:

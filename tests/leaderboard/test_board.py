@@ -46,7 +46,7 @@ def test_every_board_of_ours_is_valid_and_within_its_budget(name: str) -> None:
 
 def test_methods_that_try_the_same_settings_share_the_run(tmp_path: Path) -> None:
     board = board_of(tmp_path)
-    (config,) = board.configs(board.cells[0], {}, None)
+    (config,) = board.configs(board.cells[0], {}, None).values()
     assert [entry.key for entry in config.entries] == [
         "fedavg",
         "ffalm-preset-safe",
@@ -75,10 +75,16 @@ class OfABoard(ffalm.Algorithm):
 
 def test_a_method_that_needs_another_training_has_a_study_of_its_own(tmp_path: Path) -> None:
     board = board_of(tmp_path, SMALL.replace("[methods.ffalm]", "[methods.ffalm]\ntraining = { rounds = 9 }"))
-    first, second = board.configs(board.cells[0], {}, None)
+    first, second = board.configs(board.cells[0], {}, None).values()
     assert (first.training.rounds, second.training.rounds) == (2, 9)
     assert [entry.algorithm.name for entry in second.entries] == ["ffalm", "ffalm"]
     assert "ffalm" not in {entry.algorithm.name for entry in first.entries}
+
+
+def test_a_training_keeps_its_place_where_methods_are_left_out(tmp_path: Path) -> None:
+    board_of(tmp_path, SMALL.replace("[methods.ffalm]", "[methods.ffalm]\ntraining = { rounds = 9 }"))
+    board = Board.load(tmp_path / "board.toml", methods=["ffalm"])
+    assert {place: one.training.rounds for place, one in board.configs(board.cells[0], {}, None).items()} == {1: 9}
 
 
 def test_a_name_stands_for_its_default_preset(tmp_path: Path) -> None:
@@ -101,6 +107,11 @@ def test_the_order_of_settings_does_not_change_a_key() -> None:
         (("[methods.fedavg]", "[methods.nothing]"), "nothing"),
         (('title = "Small"', 'titel = "Small"'), "titel"),
         (('targets = ["dpd <= 0.05"]', ""), "has no targets"),
+        (('"dpd <= 0.05"', '"equalized_odds <= 0.05"'), "one bound of dpd or eod; got 'equalized_odds <= 0.05'"),
+        (('"dpd <= 0.05"', '"dpd <= 0.05, eod <= 0.05"'), "one bound of dpd or eod"),
+        (('"dpd <= 0.05"', '"dpd <= 0.05", "dpd <= 5 %"'), "'dpd <= 0.05' twice"),
+        (("[cells.people]", '[cells."people!"]\n[cells.people]'), "would share the folder 'people'"),
+        (("[cells.people]", '[cells."人"]'), "letters a to z"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_board_is_named(tmp_path: Path, change: tuple[str, str], told: str) -> None:

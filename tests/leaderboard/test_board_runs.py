@@ -6,8 +6,8 @@ import pytest
 from tests.leaderboard.test_board import SMALL
 
 from ffalm.cli import run
-from ffalm.leaderboard.board import Board
-from ffalm.leaderboard.board_runs import BoardResult, run_board, slug
+from ffalm.leaderboard.board import Board, Cell
+from ffalm.leaderboard.board_runs import BoardResult, run_board
 from ffalm.studies.results import Study
 
 CHANGES = {"seeds": [0, 1], "workers": 1, "engine": "stacked"}
@@ -72,7 +72,20 @@ def test_the_command_writes_the_page_and_its_data(
 
 
 def test_a_cells_folder_has_a_plain_name() -> None:
-    assert slug("adult, alpha 0.3") == "adult-alpha-0.3"
+    assert Cell("adult, alpha 0.3", {}).slug == "adult-alpha-0.3"
+
+
+def test_a_method_chooses_from_runs_of_its_own_training(tmp_path: Path) -> None:
+    longer = '[methods.longer]\nalgorithm = "fedavg"\ntraining = { rounds = 5, lr = 1.0 }\n'
+    (tmp_path / "board.toml").write_text(SMALL + longer)
+    board = Board.load(tmp_path / "board.toml", methods=["fedavg", "longer"])
+    result = run_board(board, tmp_path / "out", {**CHANGES, "seeds": [0]})
+    places = {"fedavg": "people", "longer": "people/training-1"}
+    runs = {name: Study.load(tmp_path / "out" / place).results[0] for name, place in places.items()}
+    assert [len(run.history) for run in runs.values()] == [2, 5]
+    assert {one.method: one.accuracy for one in result.choices} == {
+        name: run.test["accuracy"] for name, run in runs.items()
+    }
 
 
 def test_thresholds_of_sites_are_for_cells_that_know_their_sites(tmp_path: Path) -> None:

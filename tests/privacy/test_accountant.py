@@ -54,6 +54,11 @@ def test_huge_mu_stays_finite_and_between_its_bounds(mu: float) -> None:
     assert mu * mu / 2 + mu * (quantile - 0.1) <= found <= mu * mu / 2 + mu * math.sqrt(2 * math.log(1e5))
 
 
+@pytest.mark.parametrize("mu", [1e6, 1e10, 1e52, 1e160])
+def test_mu_beyond_what_floats_can_tell_apart_costs_at_least_half_its_square(mu: float) -> None:
+    assert epsilon_of(mu, 1e-5) >= mu * mu / 2 + 4 * mu
+
+
 @pytest.mark.parametrize(("mu", "epsilon"), [(1.0, 31.0), (1.0, 40.0), (0.5, 16.0), (2.0, 400.0), (0.01, 3.0)])
 def test_the_series_far_in_the_tail_agrees_with_scipy(mu: float, epsilon: float) -> None:
     upper, lower = (float(stats.norm.logcdf(side * mu / 2 - epsilon / mu)) for side in (1, -1))

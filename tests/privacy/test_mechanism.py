@@ -118,6 +118,13 @@ def test_the_book_charges_those_who_took_part_and_composes() -> None:
     assert private.epsilon(state) == pytest.approx(epsilon_of(math.sqrt(3 * each), 1e-5))
 
 
+@pytest.mark.parametrize(("noise", "epsilon"), [(1e-60, 4e120), (1e-170, math.inf)])
+def test_hardly_any_noise_is_worth_hardly_anything(noise: float, epsilon: float) -> None:
+    algorithm, private = ffalm.FFALM(), mechanism(noise)
+    _, state = private.update(algorithm, algorithm.start(TASK, COUNTS), report())
+    assert private.epsilon(state) == pytest.approx(epsilon)
+
+
 def test_an_algorithm_that_asks_for_no_tally_pays_for_the_model_only() -> None:
     algorithm = ffalm.FedAvg()
     given = report_of(1, COUNTS.sum((-1, -2)), torch.tensor([True, True, True]), None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +16,22 @@ from ffalm.outcome import LeftOut
 from ffalm.studies.execution import plan_execution
 from ffalm.studies.grid import drop_incompatible, plans, run_of
 
+SETTINGS: dict[str, Any] = {"seeds": 1, "clients": 2, "rounds": 1, "target": None, "engine": "loop", "model": "linear"}
 SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
+
+
+def test_a_study_reads_a_file_that_has_changed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(count: int) -> int:
+        lines = [f"{number},{'mf'[number % 2]},{number // 2 % 2}" for number in range(count)]
+        Path("loans.csv").write_text("\n".join(["score,sex,paid", *lines]))
+        study = ffalm.compare("loans.csv", "fedavg", label="paid", group="sex", favourable=1, **SETTINGS)
+        return sum(np.array(study.results[0].confusion).ravel())
+
+    monkeypatch.chdir(tmp_path)
+    assert [rows(200), rows(300)] == [40, 60]
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")  # where the same name is another file
+    assert rows(400) == 80
 
 
 def test_the_grid_runs_over_skews_then_algorithms_then_seeds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import ffalm
 from ffalm.errors import UserError
+from ffalm.report.rendering import to_markdown
 from ffalm.studies.left_out_sites import _folder_names, run_each
 from ffalm.studies.results import Study
 
@@ -69,6 +71,24 @@ def test_the_table_is_written_beside_the_studies(done: ffalm.LeaveOneOut) -> Non
     assert "| north" in (done.folder / "leave-one-out.md").read_text()
 
 
+def diverging(study: Study, seeds: tuple[int, ...]) -> Study:
+    runs = [replace(run, diverged="It diverged." if run.seed in seeds else None) for run in study.results]
+    return Study(study.record, runs, study.folder)
+
+
+def test_seeds_that_diverged_are_left_out_of_both_means(done: ffalm.LeaveOneOut) -> None:
+    without = {**done.without, "north": diverging(done.without["north"], (0,))}
+    of_one = replace(done, without=without).sites[1]
+    assert of_one.left_out["accuracy"] == done.without["north"].results[1].test["accuracy"]
+    member = done.whole.client_scores(done.whole.results[1])["north"]["test"]
+    assert of_one.member["accuracy"] == pytest.approx(member.tally([256, 256]).accuracy())
+    none = replace(done, whole=diverging(done.whole, (0, 1)))
+    assert [one.rows for one in none.sites] == [one.rows for one in done.sites]
+    assert all(np.isnan([*one.left_out.values(), *one.member.values()]).all() for one in none.sites)
+    assert none.records()[0]["diverged"] == 2
+    assert "2 of 2 seeds left out" in to_markdown(none.table())
+
+
 def test_what_is_done_is_not_computed_again(done: ffalm.LeaveOneOut, table: Path) -> None:
     told: list[str] = []
     again = ffalm.leave_one_out(table, out=done.folder, on_round=lambda plan, record: told.append(plan.title), **ASKED)
@@ -85,6 +105,18 @@ def test_sites_must_be_known_and_more_than_one(done: ffalm.LeaveOneOut, table: P
         ffalm.leave_one_out(ffalm.load("census", rows=300), out=tmp_path)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="sets 'leave_out' itself"):
         ffalm.leave_one_out(table, out=tmp_path, leave_out="north", **ASKED)
+
+
+def test_a_site_that_alone_has_a_groups_rows_is_named_and_the_others_are_left_out(table: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(table).astype({"sex": str})
+    rare = (frame["bank"] == "north") & (frame["sex"] == "1") & (frame.index % 2 == 0)
+    frame.loc[rare, "sex"] = "2"
+    frame.to_csv(tmp_path / "loans.csv", index=False)
+    done = ffalm.leave_one_out(tmp_path / "loans.csv", out=tmp_path / "out", **{**ASKED, "seeds": 1})
+    assert [one.site for one in done.sites] == ["east/1", "south"]
+    (note,) = done.notes
+    assert note.startswith("north cannot be left out: No client has a row of group '2'")
+    assert note in (tmp_path / "out" / "leave-one-out.md").read_text()
 
 
 def test_folders_of_sites_with_odd_names_differ() -> None:

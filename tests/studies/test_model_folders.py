@@ -109,6 +109,17 @@ def test_another_answer_removes_the_blind_rule_of_the_one_before(blind_study: ff
     assert not [*study.folder.glob("runs/*/groups"), *study.folder.glob("runs/*/blind.json")]
 
 
+def test_no_blind_rule_is_fitted_to_rows_that_have_changed(blind_study: ffalm.Study) -> None:
+    file = blind_study.folder.parent / "loans.csv"
+    whole = file.read_text()
+    head, *rows = whole.splitlines(keepends=True)
+    file.write_text("".join([head, *reversed(rows)]))  # other rows are held out now
+    with pytest.raises(UserError, match="has changed since it was begun"):
+        ffalm.Study.load(blind_study.folder).answer()
+    file.write_text(whole)
+    assert ffalm.Study.load(blind_study.folder).answer().chosen.kind == "blind"
+
+
 def test_without_a_target_one_of_several_runs_must_be_named(tmp_path: Path) -> None:
     federation = ffalm.load(people(200), label="paid", group="sex", favourable="yes", clients=2)
     study = ffalm.compare(federation, ["fedavg"], seeds=2, rounds=1, target=None, out=tmp_path / "study")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -79,6 +80,19 @@ def test_what_cannot_be_written_leaves_the_old_file_and_nothing_beside_it(
         write_atomic(path, "new")
     assert path.read_text() == "old"
     assert [found.name for found in tmp_path.iterdir()] == ["kept.txt"]
+
+
+def test_on_a_read_only_disk_the_file_that_was_asked_for_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr("ffalm.system.files.synced", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match="Read-only") as caught:
+        write_atomic(tmp_path / "table.md", "new")
+    assert caught.value.filename == str(tmp_path / "table.md")
 
 
 @pytest.mark.parametrize(

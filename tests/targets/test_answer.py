@@ -15,6 +15,7 @@ from ffalm.studies.study_answer import StudyAnswer
 from ffalm.targets import Target
 from ffalm.targets.answer import Answer, Candidate, CandidateRun, GroupRates, Scores, choose
 from ffalm.targets.candidates import FinishedRun, answer_of, candidates_of, kinds_of, lagrangians
+from ffalm.targets.rate_table import Costs
 
 TARGET = Target.parse("dpd <= 0.05")
 
@@ -229,6 +230,26 @@ def test_where_rows_are_few_the_margin_is_given_up_and_said_to_be() -> None:
     assert "too few for a margin at 80%" in answer.notes[0]
     assert "the smallest group, instead of 7" in answer.notes[0]
     assert not answer.chosen.degenerate
+
+
+def test_a_margin_that_was_asked_for_and_costs_more_than_a_point_says_what_it_costs() -> None:
+    runs, target = [finished("A", 400, 0.5)], Target.parse("eod <= 0.05")
+    sure, plain = (answer_of(runs, target, "groups", ("men", "women"), level) for level in (0.95, 0.5))
+    cost = 100 * (plain.chosen.merit - sure.chosen.merit)
+    assert cost > 1
+    assert sure.notes[0].startswith(f"The margin at 95% confidence costs {cost:.1f} points of accuracy")
+    assert plain.notes == ()
+
+
+def test_what_a_margin_costs_is_told_in_costs_where_they_are_given() -> None:
+    runs, target = [finished("A", 400, 0.5)], Target.parse("eod <= 0.05")
+    answer = answer_of(runs, target, "groups", ("men", "women"), 0.95, Costs(2.0, 1.0))
+    assert " a row on the rows of the choice" in answer.notes[0]
+
+
+def test_a_margin_that_costs_little_is_not_mentioned() -> None:
+    runs = [finished("A", 8000, 0.4)]
+    assert answer_of(runs, TARGET, "groups", ("men", "women"), 0.95).notes == ()
 
 
 def test_kinds_without_a_feasible_choice_are_noted() -> None:

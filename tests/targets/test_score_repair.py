@@ -134,6 +134,16 @@ def test_the_calibration_error_of_few_distinct_scores_is_that_of_an_audit(held_b
     assert result.calibration_error == pytest.approx(expected) and max(expected.values()) < 0.03
 
 
+@pytest.mark.parametrize("unit", [1e-3, 1e6, 1e308])
+def test_the_unit_of_costs_changes_no_threshold(unit: float) -> None:
+    score, y, group = logits()
+    plain = ffalm.repair(score, y, group, cost_false_favourable=1.5)
+    scaled = ffalm.repair(score, y, group, cost_false_favourable=1.5 * unit, cost_false_unfavourable=unit)
+    assert scaled.answer.chosen.kind == plain.answer.chosen.kind == "groups"
+    assert scaled.thresholds == plain.thresholds
+    assert scaled.calibration["cost"] / unit == pytest.approx(plain.calibration["cost"])
+
+
 def test_costs_move_the_thresholds_and_choose_the_result() -> None:
     score, y, group = logits()
     plain = ffalm.repair(score, y, group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from pathlib import Path
 
@@ -86,6 +87,22 @@ def test_a_model_of_ones_own_needs_its_function_again(federation: ffalm.Federati
     with pytest.raises(UserError, match="does not match these settings"):
         ffalm.load_model(place, model=lambda: nn.Linear(2, 2))
     assert pickle.loads(pickle.dumps(result)).test == result.test
+
+
+def two_logits() -> nn.Module:
+    return nn.Linear(3, 2)
+
+
+def test_copies_of_a_result_predict_with_a_model_of_ones_own() -> None:
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    fed = ffalm.Federation.from_arrays([(x, (x[:, 0] > 0).long(), torch.arange(40) % 2)])
+    local, importable = (
+        ffalm.simulate("fedavg", fed, rounds=1, model=model) for model in (lambda: nn.Linear(3, 2), two_logits)
+    )
+    for one in (copy.copy(local), copy.deepcopy(local), pickle.loads(pickle.dumps(importable))):
+        assert np.array_equal(one.predict(x), local.predict(x))
+    with pytest.raises(UserError, match="a function of yours"):
+        pickle.loads(pickle.dumps(local)).predict(x)
 
 
 def test_the_group_is_refused_where_there_are_no_thresholds(result: ffalm.Result) -> None:

@@ -20,6 +20,7 @@ from ffalm.algorithms.contract import (
     Rows,
     Sent,
     State,
+    Task,
 )
 from ffalm.algorithms.fairalm import FairALM
 from ffalm.algorithms.fairfed import FairFed
@@ -72,6 +73,7 @@ __all__ = [
     "Rows",
     "Sent",
     "State",
+    "Task",
     "Vectors",
     "algorithm_class",
     "algorithms",

@@ -24,7 +24,7 @@ from ffalm.settings import setting
 @register
 @dataclass(frozen=True)
 class AFL(PlainTraining):
-    """Weights of clients by projected ascent on their losses. step=0 is FedAvg."""
+    """Clients with larger losses gain weight, by projected ascent. step=0 is FedAvg."""
 
     name = "afl"
     title = "AFL"

@@ -20,7 +20,7 @@ class Central(PlainTraining):
     name = "central"
     title = "Central"
     paper = "No paper: a reference"
-    limits = "Simulation only: it needs all rows in one place."
+    limits = "Simulation only: it needs all rows in one place. Participation has no effect."
     trains_on = "pooled"
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import fields
 from numbers import Real
 
 from ffalm.algorithms.contract import Algorithm, Task
@@ -15,6 +17,15 @@ def finite(algorithm: Algorithm, *names: str) -> None:
         value = getattr(algorithm, name)
         number = isinstance(value, Real) and math.isfinite(value)
         require(number, f"The setting {name!r} of {algorithm.title} must be a finite number; got {value}.")
+
+
+def left_out(algorithm: Algorithm, names: Sequence[str], because: str) -> None:
+    """These settings must have their defaults: nothing reads them in the form of the algorithm that is asked for."""
+    for one in fields(algorithm):
+        require(
+            one.name not in names or getattr(algorithm, one.name) == one.default,
+            f"The setting {one.name!r} of {algorithm.title} would change nothing, since {because}: leave it out.",
+        )
 
 
 def two_groups(algorithm: Algorithm, task: Task) -> None:

@@ -250,6 +250,11 @@ class Algorithm:
                 isinstance(value, Tensor),
                 f"The objective of {self.title} must return a tensor; it returned {type(value).__name__}.",
             )
+            require(
+                value.shape == own.losses.shape[:-1],
+                f"The objective of {self.title} must return one number per client, a sum or mean over the last axis of "
+                f"the losses, whose shape is {tuple(own.losses.shape)}; it returned {tuple(value.shape)}.",
+            )
             return value.unsqueeze(-1)
 
         (slopes,) = _derivatives(objective, batch)[1]
@@ -282,7 +287,8 @@ class Algorithm:
     def update(self, state: State, report: RoundReport) -> tuple[Tensor, State]:
         """How the server weighs the clients' models, and its state for the next round.
 
-        By size unless overridden. An algorithm that keeps to that overrides `dual_step` and `project` alone.
+        Weights of the clients that took part sum to 1. By size unless overridden: an algorithm that keeps to that
+        overrides `dual_step` and `project` alone.
         """
         return report.shares(), self.project(self.dual_step(state, report))
 
@@ -399,6 +405,9 @@ def _derivatives(function: Callable[[Batch], Tensor], batch: Batch) -> tuple[Ten
             free = batch.outputs.clone().requires_grad_()
             batch = batch._replace(losses=_cross_entropy(free, batch.labels), outputs=free)
         values = function(batch)
+        require(
+            values.requires_grad, "An objective must be computed from the losses or outputs of its batch, by torch."
+        )
         sums = values.reshape(-1, values.shape[-1]).sum(0).unbind()
         slopes = [torch.autograd.grad(one, free, retain_graph=True)[0] for one in sums]
     return values.detach(), slopes

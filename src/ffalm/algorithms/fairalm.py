@@ -33,7 +33,7 @@ _MEASURES = {"full": Measure.TRAINED, "last_batch": Measure.LAST_BATCH}
 @register
 @dataclass(frozen=True)
 class FairALM(AugmentedLagrangian):
-    """One step size for the dual and for the groups' losses; takes any number of groups. step=0 is FedAvg.
+    """Equal mean losses by a dual and a weight on the groups' losses, with one step size. step=0 is FedAvg.
 
     `labels="favourable"` compares losses of favourable rows alone, as the authors' published code does (equal
     opportunity). `dual_data` is as for FFALM.

@@ -31,7 +31,7 @@ _AUTHORS = {"dpd": joint_dpd, "eod": joint_eod}
 @register
 @dataclass(frozen=True)
 class FairFed(PlainTraining):
-    """Fairness by aggregation weights alone.
+    """Clients whose gap is far from the global gap lose weight in the average; nothing else is changed.
 
     `variant="authors"` is the FFALM authors' own form: unsigned joint metrics, whose size-weighted mean stands for the
     global one, and no accuracy fallback.

@@ -26,6 +26,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ffalm.algorithms.checks import left_out
 from ffalm.algorithms.contract import Algorithm, Batch, RoundReport, State, Task, scalar
 from ffalm.algorithms.pareto import constrained_direction, pareto_direction, smooth_max_weights
 from ffalm.algorithms.registry import register
@@ -53,8 +54,8 @@ class FCFL(Algorithm):
     limits = (
         "One full-batch gradient step a round, of size lr: it needs hundreds of rounds and an lr of about 0.01 to 0.1, "
         "since the disparity is steep, with lr_decay = 1 (by default the lr halves every 50 rounds); stage 2 begins "
-        "after minimax_rounds. Batch size, local epochs, optimizer and clip have no effect. The server sees "
-        "each client's gradients: no secure aggregation or privacy."
+        "after minimax_rounds. Batch size, local epochs and steps, clip, optimizer, momentum and weight decay have no "
+        "effect. The server sees each client's gradients: no secure aggregation or privacy."
     )
     uploads = ("loss_gradient", "disparity_gradient")
     gradients = uploads
@@ -75,6 +76,8 @@ class FCFL(Algorithm):
             all(0 <= value < torch.inf for value in self.client_epsilons),
             f"The setting 'client_epsilons' of FCFL must be numbers from 0 up; got {list(self.client_epsilons)}.",
         )
+        if self.client_epsilons:
+            left_out(self, ["epsilon"], "client_epsilons gives each client its own")
 
     def start(self, task: Task, counts: Tensor) -> State:
         """The deltas, and no weights yet of the clients' two gradients."""

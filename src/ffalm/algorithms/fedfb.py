@@ -37,7 +37,7 @@ from ffalm.settings import setting
 @register
 @dataclass(frozen=True)
 class FedFB(WeightedRows):
-    """Weights of rows by the pooled gap; takes any number of groups. step=0 is FedAvg.
+    """Rows are weighted by label and group, to close the pooled gap. step=0 is FedAvg.
 
     `normalised_step` divides the gaps by their norm, as the paper's text has it.
     """

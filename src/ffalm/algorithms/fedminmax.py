@@ -26,7 +26,7 @@ from ffalm.settings import setting
 @register
 @dataclass(frozen=True)
 class FedMinMax(WeightedRows):
-    """Weights of groups by projected ascent on their losses; takes any number of groups. step=0 is FedAvg."""
+    """Groups with larger losses gain weight, by projected ascent. step=0 is FedAvg."""
 
     name = "fedminmax"
     title = "FedMinMax"

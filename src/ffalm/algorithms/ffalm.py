@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import finite
+from ffalm.algorithms.checks import finite, left_out
 from ffalm.algorithms.constraints import LossParity, group_shares, nonnegative_pulls
 from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Rows, State, Task, geometric, scalar
 from ffalm.algorithms.dual_control import DualControl
@@ -123,6 +123,13 @@ class FFALM(AugmentedLagrangian):
     def __post_init__(self) -> None:
         super().__post_init__()
         finite(self, "dual_init")
+        if self.gap == "held_out":
+            left_out(self, ["dual_data"], "the gap 'held_out' is measured on held-out rows")
+        require(
+            self.sufficient_decrease is None or self.penalty_growth > 1,
+            "The setting 'sufficient_decrease' of FFALM says when the penalty grows, so it needs penalty_growth "
+            f"above 1; got {self.penalty_growth:g}.",
+        )
         if self.dual_bound is not None:
             require(
                 abs(self.dual_init) <= self.dual_bound,

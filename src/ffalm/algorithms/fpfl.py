@@ -26,7 +26,7 @@ from ffalm.settings import setting
 @register
 @dataclass(frozen=True)
 class FPFL(AugmentedLagrangian):
-    """Multipliers on each group's distance from the mean loss; takes any number of groups."""
+    """Multipliers and a penalty on the distance of each group's loss from the mean loss."""
 
     name = "fpfl"
     title = "FPFL"

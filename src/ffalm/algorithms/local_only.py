@@ -20,7 +20,10 @@ class LocalOnly(PlainTraining):
     name = "local"
     title = "Local only"
     paper = "No paper: a reference"
-    limits = "Simulation only. Its scores are means over the clients' models: there is no one model."
+    limits = (
+        "Simulation only. Its scores are means over the clients' models: there is no one model. Participation has no "
+        "effect."
+    )
     trains_on = "alone"
 
     @property

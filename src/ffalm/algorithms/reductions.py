@@ -23,7 +23,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.checks import finite, two_groups
+from ffalm.algorithms.checks import finite, left_out, two_groups
 from ffalm.algorithms.contract import RoundReport, State, Task
 from ffalm.algorithms.rate_prices import MeasuredRates
 from ffalm.algorithms.registry import register
@@ -59,6 +59,7 @@ class Reductions(MeasuredRates):
         super().__post_init__()
         if self.multiplier is not None:
             finite(self, "multiplier")
+            left_out(self, ["tolerance", "dual_lr", "bound", "measured"], "a fixed multiplier is not learned")
 
     @property
     def needs_held_out(self) -> bool:

@@ -50,7 +50,7 @@ def _list(console: Console, every: list[AlgorithmFacts]) -> None:
         (
             facts.name,
             ": ".join(filter(None, (facts.title, facts.summary))),
-            _engines(facts, brief=True),
+            engines_of(facts, brief=True),
             _yes(facts.secure),
             _groups(facts),
         )
@@ -72,14 +72,10 @@ def _describe(console: Console, facts: AlgorithmFacts) -> None:
         if text:
             say(f"{part}{text}")
     say(f"Groups: {_groups(facts)}")
-    say(f"Engines: {_engines(facts)}")
+    say(f"Engines: {engines_of(facts)}")
     for reason in filter(None, (facts.engines or {}).values()):
         say(reason)
-    say(
-        f"Real federations: {_yes(facts.federated)}; secure aggregation: {_yes(facts.secure)}; "
-        f"differential privacy: {_yes(facts.private)}{_train_rows(facts)} "
-        "(with the default settings)"
-    )
+    say(uses_of(facts))
     if facts.settings:
         title = f"Settings: --set algorithms.{facts.name}.SETTING=VALUE"
         print_table(console, title, SETTING_HEADS, [one.cells for one in facts.settings])
@@ -88,7 +84,16 @@ def _describe(console: Console, facts: AlgorithmFacts) -> None:
         say(f"Preset {preset}{usual}: {_listed(settings) or 'the defaults'}")
 
 
-def _engines(facts: AlgorithmFacts, brief: bool = False) -> str:
+def uses_of(facts: AlgorithmFacts) -> str:
+    """Where the algorithm can be used beside a simulation."""
+    return (
+        f"Real federations: {_yes(facts.federated)}; secure aggregation: {_yes(facts.secure)}; "
+        f"differential privacy: {_yes(facts.private)}{_train_rows(facts)} (with the default settings)"
+    )
+
+
+def engines_of(facts: AlgorithmFacts, brief: bool = False) -> str:
+    """The engines that run the algorithm; `brief`: those that do not."""
     if facts.engines is None:
         return "by settings"
     missing = [name for name, reason in facts.engines.items() if reason is not None]

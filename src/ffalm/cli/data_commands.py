@@ -51,7 +51,7 @@ def list_sources(context: typer.Context, as_json: Json = False) -> None:
 def describe(
     name: Annotated[str, typer.Argument(help="Name of a data source.", show_default=False)], as_json: Json = False
 ) -> None:
-    """Describe a data source: what it is, its settings and their defaults."""
+    """Describe a data source: what it is, and its settings with their defaults and meanings."""
     from rich.console import Console
 
     from ffalm.data import source_class
@@ -66,8 +66,7 @@ def describe(
     console.print(f"[bold]{name}[/bold]: {cls.about}; {cls.asks}", highlight=False)
     if cls.__doc__:
         console.print(" ".join(cls.__doc__.split()), highlight=False, markup=False)
-    rows = [one.cells[:3] for one in own]
-    print_table(console, "Settings: --set data.NAME=VALUE", SETTING_HEADS[:3], rows)
+    print_table(console, "Settings: --set data.NAME=VALUE", SETTING_HEADS, [one.cells for one in own])
     if any(one.takes.startswith("list") for one in own):
         console.print('A list of several: --set \'data.NAME=["one", "two"]\'', highlight=False, markup=False)
 

@@ -32,7 +32,9 @@ def coordinator(
     name: Folder,
     detach: Detach = False,
     insecure: Insecure = False,
-    listen: Annotated[str | None, typer.Option(help="Address of this machine to listen on; by default all.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="Address to listen on. Default: all of IPv4, or of IPv6 if `address` is of it.")
+    ] = None,
 ) -> None:
     """Start the coordinator: sites can connect from now on, and `run` trains."""
     from ffalm.federate.deploy.operations import CoordinatorProcess

@@ -181,6 +181,8 @@ def overrides(values: Mapping[str, Any], flags: tuple[Flag, ...] | None = None) 
             if values.get(name) is not None:
                 raise UserError(f"--owner says who the clients are: leave --{name} out, or name a --partition as well.")
         put(settings, "partition.kind", "silos")
+    if values.get("local_epochs") is not None and values.get("local_steps") is not None:
+        raise UserError("--local-epochs and --local-steps exclude each other: give one of them.")
     if values.get("plugin"):
         settings["plugins"] = list(values["plugin"])
     assign(settings, values.get("set") or ())

@@ -47,7 +47,7 @@ def leaderboard(
         "ffalm-results/leaderboard"
     ),
     as_json: Annotated[bool, typer.Option("--json", help="Print the standings as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Print no progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
 ) -> None:
     """Rank all methods at fixed fairness bounds; the same command resumes one that was stopped."""
     from ffalm.leaderboard.board import Board

@@ -74,8 +74,9 @@ def print_answer(answer: Answer) -> None:
     print_results(tables, [f"  {sentence}" for sentence in sentences(answer)], f"Answer to {answer.target}{skew}")
 
 
-def raise_if_diverged(study: Study) -> None:
+def raise_if_diverged(*studies: Study) -> None:
     """End a command whose results are written with the exit code of a training that diverged."""
-    diverged = [run.diverged for run in study.results if run.diverged]
+    runs = [run for study in studies for run in study.results]
+    diverged = [run.diverged for run in runs if run.diverged]
     if diverged:
-        raise TrainingDiverged(f"{len(diverged)} of {len(study.results)} runs stopped early. {diverged[0]}")
+        raise TrainingDiverged(f"{len(diverged)} of {len(runs)} runs stopped early. {diverged[0]}")

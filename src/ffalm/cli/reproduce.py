@@ -43,9 +43,9 @@ def _running() -> tuple[Flag, ...]:
 _OWN = (
     Flag("data_root", str | None, "Folder that holds UTKFace/ and celeba/; either may be missing.", _WHAT),
     Flag("only", str | None, "Use one data set only: utkface or celeba.", _WHAT),
-    Flag("algorithms", str | None, "Algorithms, separated by commas; by default all of the paper's.", _WHAT),
-    Flag("vary", str | None, "Choices that sensitivity changes, separated by commas; by default all.", _WHAT),
-    Flag("seeds", str | None, "Number of seeds, or a list; by default 10 as in the paper, 2 for smoke.", _WHAT),
+    Flag("algorithms", str | None, "Algorithms, comma-separated. Default: all of the paper's.", _WHAT),
+    Flag("vary", str | None, "Choices that sensitivity changes, comma-separated. Default: all.", _WHAT),
+    Flag("seeds", str | None, "Number of seeds, or a list. Default: 10 as in the paper, 2 for smoke.", _WHAT),
     Flag(
         "scale", str | None, "full (the default), or smoke: a minute on drawn faces, to check the installation.", _WHAT
     ),

@@ -56,10 +56,6 @@ def run_shown(
 
     folder: Path | None = values["out"]
     require(not values["resume"] or folder is not None, "--resume needs the folder of the study: name it with --out.")
-    require(
-        values["local_epochs"] is None or values["local_steps"] is None,
-        "--local-epochs and --local-steps exclude each other: give one of them.",
-    )
     name = f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     out = folder or (lambda: new_folder(Path("ffalm-results"), name))
     typed = shlex.join(["ffalm", *sys.argv[1:]])

@@ -198,18 +198,20 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     from ffalm.system import toml
 
     folder: Path | None = values["out"]
-    begun = folder is not None and folder.is_dir() and any(folder.iterdir())
+    begun = folder is not None and folder.is_dir() and any(not one.name.startswith(".") for one in folder.iterdir())
     require(
         not begun or values["resume"], f"The folder {folder} is not empty: resume it with --resume, or name another."
     )
     require(folder is not None or not values["resume"], "--resume needs the folder of the study: name it with --out.")
     whole, left_out = drop_incompatible(_without(config, None), optional)
-    if folder is None:  # only now that the data is known to be there
-        folder = new_folder(Path("ffalm-results"), f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}")
-    make_folder(folder)
     plain = _without(whole, config.partition.leave_out).to_plain()
     if values["free_rate"]:  # each study records its own rate in its folder
         del plain["training"]["lr"]
+    if folder is None:  # only now that the data is known to be there
+        folder = new_folder(Path("ffalm-results"), f"{command}-{config.data.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    elif begun:
+        _require_same_settings(folder, plain)
+    make_folder(folder)
     write_atomic(folder / "config.toml", toml.dumps(plain))
     progress = Console(stderr=True, quiet=values["quiet"])
     for one in left_out:
@@ -221,9 +223,28 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     done = run_each(run, folder, lambda name: progress.print(name, highlight=False, markup=False))
     files = done.write()
     if values["json"]:
-        print_json({"folder": folder, "files": files, "sites": done.records()})
+        print_json({"folder": folder, "files": files, "sites": done.records(), "notes": list(done.notes)})
     else:
         print_results([done.table()], [f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER"])
+    raise_if_diverged(done.whole, *done.without.values())
+
+
+def _require_same_settings(folder: Path, plain: Mapping[str, Any]) -> None:
+    """Refuse a folder that was begun with other settings, or by another command: its settings would be lost."""
+    from ffalm.config import parse, read
+
+    stored = folder / "config.toml"
+    if not stored.exists():  # Python's `leave_one_out` writes none
+        require(
+            (folder / "with-all").is_dir(), f"The folder {folder} holds no study to resume: name another with --out."
+        )
+        return
+    before = read(stored)
+    same = replace(parse(before), workers=None) == replace(parse(plain), workers=None)
+    require(
+        same and ("lr" in before.get("training", {})) == ("lr" in plain["training"]),
+        f"The folder {folder} was made with other settings: resume it without flags, or name another.",
+    )
 
 
 def _without(config: StudyConfig, site: str | None) -> StudyConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -20,21 +20,19 @@ from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Value
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import require
+from ffalm.settings import described
 
 _OTHER = "other"
 
 
 @dataclass(frozen=True)
 class Acs:
-    """Persons of one survey year; `root` is the folder with files such as psam_p06.csv or csv_pca.zip.
+    """Persons of one survey year.
 
     Tasks, with their features and filters, are those of Ding et al. (2021, "Retiring Adult"): `income` over 50,000,
     `employment`, public health `coverage`, `mobility` (lives in the same house as a year ago) and `travel_time` to work
-    over 20 minutes; the named outcome counts as favourable. Codes are categories: of a column with more than
-    `most_categories` of them (occupations, places), those that are rarest in training rows are merged. A missing number
-    is 0, a missing code a category of its own. `group` names SEX, RAC1P or another coded column; several with commas
-    are crossed. `against_rest`, `min_group_size` and `use_group_as_feature` are as for a table of your own. `states`
-    lists postal codes; all that the folder holds unless given. Every state is a client unless a partition is named.
+    over 20 minutes; the named outcome counts as favourable. Codes are categories. A missing number is 0, a missing code
+    a category of its own. Every state is a client unless a partition is named.
     """
 
     name: ClassVar[str] = "acs"
@@ -43,17 +41,23 @@ class Acs:
     needs_files: ClassVar[bool] = True
     natural_silos: ClassVar[bool] = True
 
-    root: str
-    task: Literal["income", "employment", "coverage", "mobility", "travel_time"] = "income"
-    group: str | tuple[str, ...] = "SEX"
-    states: tuple[str, ...] = ()
-    against_rest: tuple[Value, ...] = ()
-    min_group_size: int | None = field(default=None, metadata={"least": 0})
-    most_categories: int = field(default=100, metadata={"least": 2, "most": MOST_CATEGORIES})
-    use_group_as_feature: bool = True
-    validation: float = 0.1
-    test: float = 0.2
-    data_seed: int = 0
+    root: str = described("Folder with files such as psam_p06.csv or csv_pca.zip.")
+    task: Literal["income", "employment", "coverage", "mobility", "travel_time"] = described(
+        "Outcome that is predicted.", "income"
+    )
+    group: str | tuple[str, ...] = described("SEX, RAC1P or another coded column; several are crossed.", "SEX")
+    states: tuple[str, ...] = described("Postal codes of states; none: all that the folder holds.", ())
+    against_rest: tuple[Value, ...] = described("The values of one group; all others form the second.", ())
+    min_group_size: int | None = described(
+        "Fewest training rows of a group that is compared; none: 30 for crossed columns, else 0.", None, least=0
+    )
+    most_categories: int = described(
+        "Most categories of a column; its rarest codes are merged.", 100, least=2, most=MOST_CATEGORIES
+    )
+    use_group_as_feature: bool = described("Whether the group column is a feature too.", True)
+    validation: float = described("Share of each state's rows that is held out.", 0.1)
+    test: float = described("Share of each state's rows that is for the test.", 0.2)
+    data_seed: int = described("Seed of the split.", 0)
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, str):

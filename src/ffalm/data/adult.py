@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -16,6 +16,7 @@ from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError
+from ffalm.settings import described
 
 NUMERIC = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 COLUMNS = (
@@ -28,7 +29,7 @@ GROUP_NAMES = {"sex": ("Female", "Male"), "race": ("non-White", "White")}
 
 @dataclass(frozen=True)
 class Adult:
-    """Adult with the official test file as the test part; `root` is the folder that holds both files.
+    """Adult with the official test file as the test part.
 
     Every published column is a feature except `fnlwgt`, a survey weight that says nothing about the person. The
     sensitive attribute stays one, as in most published work, unless `use_group_as_feature` is false: leaving it out
@@ -40,12 +41,12 @@ class Adult:
     asks: ClassVar[str] = "income over 50K (favourable), by sex or by race: White and others"
     needs_files: ClassVar[bool] = True
 
-    root: str
-    sensitive: Literal["sex", "race"] = "sex"
-    validation: float = field(default=0.1, metadata={"above": 0, "below": 1})
-    data_seed: int = 0
-    use_group_as_feature: bool = True
-    owner: str | None = None  # a column of text whose values are the data owners
+    root: str = described("Folder that holds adult.data and adult.test.")
+    sensitive: Literal["sex", "race"] = described("Attribute that defines the groups.", "sex")
+    validation: float = described("Share of the training file that is held out.", 0.1, above=0, below=1)
+    data_seed: int = described("Seed of that split.", 0)
+    use_group_as_feature: bool = described("Whether the sensitive attribute is a feature too.", True)
+    owner: str | None = described("Column of text whose values are the data owners.", None)
 
     def load(self) -> Dataset:
         """Read both files, carve the validation part out of the training file and encode."""

@@ -20,6 +20,7 @@ from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import split_by_key
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, require_known
+from ffalm.settings import described
 
 ADVICE = (
     "download img_align_celeba, list_attr_celeba.txt and list_eval_partition.txt of CelebA from "
@@ -39,16 +40,16 @@ class CelebA:
     asks: ClassVar[str] = "Attractive (favourable), by Male: female, male; or any two attributes"
     needs_files: ClassVar[bool] = True
 
-    root: str
-    size: int = 64
-    label: str = "Attractive"
-    group: str = "Male"
-    split: Literal["official", "identity"] = "official"
-    validation: float = 0.1  # of a split by identity; the official partition has its own sizes
-    test: float = 0.1
-    data_seed: int = 0
-    allow_missing: bool = False
-    skip_bad: bool = False
+    root: str = described("Folder that holds the images and the publishers' lists.")
+    size: int = described("Side of the images in pixels.", 64)
+    label: str = described("Attribute that is predicted.", "Attractive")
+    group: str = described("Attribute that defines the groups.", "Male")
+    split: Literal["official", "identity"] = described("The official parts, or a split by identity.", "official")
+    validation: float = described("Share of images that is held out, in a split by identity.", 0.1)
+    test: float = described("Share of test images, in a split by identity.", 0.1)
+    data_seed: int = described("Seed of a split by identity.", 0)
+    allow_missing: bool = described("Use the images that are there, where some are missing.", False)
+    skip_bad: bool = described("Leave out images that cannot be read, instead of refusing them.", False)
 
     def __post_init__(self) -> None:
         require(self.label != self.group, f"Label and group are both {self.label!r}: choose two attributes.")

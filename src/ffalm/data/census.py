@@ -8,7 +8,7 @@ no row describes a real person.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from ffalm.data.owners import with_owners
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.randomness import Purpose, generator
+from ffalm.settings import described
 from ffalm.system import toml
 from ffalm.system.memory import require_room
 
@@ -77,10 +78,10 @@ class Census:
     asks: ClassVar[str] = "income over 50K (favourable), by sex: female, male"
     needs_files: ClassVar[bool] = False
 
-    rows: int = field(default=45_000, metadata={"least": FEWEST_ROWS, "most": 10**8, "about": "People to generate."})
-    data_seed: int = field(default=0, metadata={"least": 0, "about": "Seed of the generated people."})
-    use_group_as_feature: bool = field(default=True, metadata={"about": "Whether sex is a feature too."})
-    owner: str | None = field(default=None, metadata={"about": "Column of text whose values are the data owners."})
+    rows: int = described("People to generate.", 45_000, least=FEWEST_ROWS, most=10**8)
+    data_seed: int = described("Seed of the generated people.", 0, least=0)
+    use_group_as_feature: bool = described("Whether sex is a feature too.", True)
+    owner: str | None = described("Column of text whose values are the data owners.", None)
 
     def load(self) -> Dataset:
         """Draw the people, split them 70/10/20 and encode them by the training part."""

@@ -15,6 +15,7 @@ from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError
+from ffalm.settings import described
 
 FILE = "compas-scores-two-years.csv"
 NUMERIC = ("age", "priors_count", "juv_fel_count", "juv_misd_count", "juv_other_count")
@@ -38,13 +39,13 @@ class Compas:
     asks: ClassVar[str] = "no new offence within two years (favourable), by race: African-American and others"
     needs_files: ClassVar[bool] = True
 
-    root: str
-    groups: Literal["black_vs_rest", "black_vs_white"] = "black_vs_rest"
-    validation: float = 0.1
-    test: float = 0.2
-    data_seed: int = 0
-    use_group_as_feature: bool = True
-    owner: str | None = None  # a column of text whose values are the data owners
+    root: str = described("Folder that holds compas-scores-two-years.csv.")
+    groups: Literal["black_vs_rest", "black_vs_white"] = described("The two groups.", "black_vs_rest")
+    validation: float = described("Share of the rows that is held out.", 0.1)
+    test: float = described("Share of test rows.", 0.2)
+    data_seed: int = described("Seed of the split.", 0)
+    use_group_as_feature: bool = described("Whether race is a feature too.", True)
+    owner: str | None = described("Column of text whose values are the data owners.", None)
 
     def __post_init__(self) -> None:
         check_shares(self.validation, self.test, " of COMPAS")

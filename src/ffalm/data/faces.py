@@ -6,7 +6,7 @@ harder to see, because their images are underexposed and their apparent age is n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import split_rows
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.randomness import Purpose, generator
+from ffalm.settings import described
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -57,9 +58,9 @@ class Faces:
     asks: ClassVar[str] = "young (favourable), by skin tone: lighter, darker"
     needs_files: ClassVar[bool] = False
 
-    rows: int = field(default=6_000, metadata={"least": FEWEST_ROWS, "most": 10**7})
-    size: Literal[32, 64] = 32
-    data_seed: int = field(default=0, metadata={"least": 0})
+    rows: int = described("Faces to draw.", 6_000, least=FEWEST_ROWS, most=10**7)
+    size: Literal[32, 64] = described("Side of the images in pixels.", 32)
+    data_seed: int = described("Seed of the drawn faces.", 0, least=0)
 
     def load(self) -> Dataset:
         """Draw the faces and split them 70/10/20."""

@@ -23,39 +23,44 @@ from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Value, pick
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require
+from ffalm.settings import described
 
 
 @dataclass(frozen=True)
 class Images:
-    """A folder of images and a CSV, TSV or Parquet file with one row per image.
-
-    `file_column` is the column of file names within the folder (extensions may be omitted). `label`, `group`, `owner`,
-    `split`, `groups`, `min_group_size` and `favourable` are as for a table.
-    """
+    """A folder of images and a CSV, TSV or Parquet file with one row per image."""
 
     name: ClassVar[str] = "images"
     about: ClassVar[str] = "your own folder of images with a table beside it"
     asks: ClassVar[str] = "your label column, favourable value and group column"
     needs_files: ClassVar[bool] = True
 
-    folder: str
-    labels: str
-    label: str
-    group: str | tuple[str, ...]
-    file_column: str = "file"
-    favourable: Value | None = None
-    groups: tuple[Value, ...] = ()
-    min_group_size: int | None = field(default=None, metadata={"least": 0})
-    owner: str | None = None
-    split: str | None = None
-    size: int = 64
-    crop: Crop = "centre"
-    separator: str | None = None
-    encoding: str | None = None
-    validation: float = 0.1
-    test: float = 0.2
-    data_seed: int = 0
-    skip_bad: bool = False
+    folder: str = described("Folder of the images.")
+    labels: str = described("Table with one row per image: CSV, TSV or Parquet.")
+    label: str = described("Column of labels.")
+    group: str | tuple[str, ...] = described("Column of groups; several are crossed: female, black.")
+    file_column: str = described("Column of file names within the folder; extensions may be omitted.", "file")
+    favourable: Value | None = field(
+        default=None, metadata={"about": "Label for which fairness is measured; needed unless labels are 0 and 1."}
+    )
+    groups: tuple[Value, ...] = described("The groups in order; none: every value.", ())
+    min_group_size: int | None = described(
+        "Fewest training rows of a group that is compared; none: 30 for crossed columns, else 0.", None, least=0
+    )
+    owner: str | None = described("Column of data owners: each value is a client.", None)
+    split: str | None = described("Column that says train, validation or test for each image.", None)
+    size: int = described("Side of the images in pixels after cropping.", 64)
+    crop: Crop = field(
+        default="centre", metadata={"about": "Cut out the square in the centre, or squeeze the whole image."}
+    )
+    separator: str | None = described("Column separator of the table; none: detected from the header.", None)
+    encoding: str | None = described("Encoding of the table; none: UTF-8.", None)
+    validation: float = described(
+        "Share of held-out images; with `split`, of its training images if it names no held-out ones.", 0.1
+    )
+    test: float = described("Share of test images, without `split`.", 0.2)
+    data_seed: int = described("Seed of the split.", 0)
+    skip_bad: bool = described("Leave out images that cannot be read, instead of refusing them.", False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, str):

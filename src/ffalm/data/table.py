@@ -42,6 +42,7 @@ from ffalm.data.table_values import (
 from ffalm.data.types import Dataset, Task
 from ffalm.data.written_numbers import FEWEST_IDS
 from ffalm.errors import UserError, require
+from ffalm.settings import described
 from ffalm.system.spilled_arrays import release_pages
 
 _MOST_TITLES = 4  # files that reports name
@@ -56,20 +57,12 @@ PARTS = {
 class Table:
     """A table of your own, with a label of two or more values and two or more groups.
 
-    `favourable` is the label value for which fairness is measured. Numeric columns are standardised, those with a long
-    tail (not negative, standard deviation above twice the mean) after taking the fourth root; all others are one-hot
-    encoded; `categorical` lists numeric columns that are codes. The group column is a feature unless
-    `use_group_as_feature` is false; label, owner, split and `drop` columns never are. `groups` lists the groups in
-    order; the default is every value, in natural order. `against_rest` compares one group (or several, merged) with
-    all others; the feature keeps its original values.
-    `group` may name several columns ("sex,race", or a list): the groups are their crossings, such as "female, black".
-    Groups of fewer than `min_group_size` training rows (30 of crossed columns unless set, else 0), and rows whose group
-    is missing, train and are scored; constraints, gaps and group thresholds leave them out.
-    `file` may be several files with commas: each is a client. `owner` is the column of data owners (one client per
-    value), `split` a column of train, validation or test; if it
-    has no validation rows, the share `validation` of the training rows is used. `missing = "mean"` replaces missing
-    numbers by the mean of the training rows. `separator`, `decimal` and `encoding` describe the file format; the
-    separator is detected from the first lines unless it is given, and text is UTF-8 unless `encoding` names another.
+    Numeric columns are standardised, those with a long tail (not negative, standard deviation above twice the mean)
+    after taking the fourth root; all others are one-hot encoded. Label, owner, split and `drop` columns are never
+    features.
+
+    Rows whose group is missing, or is smaller than `min_group_size`, train and are scored; constraints, gaps and group
+    thresholds leave them out.
     """
 
     name: ClassVar[str] = "table"
@@ -77,25 +70,33 @@ class Table:
     asks: ClassVar[str] = "your label column, favourable value and group column"
     needs_files: ClassVar[bool] = True
 
-    file: str
-    label: str
-    group: str | tuple[str, ...]
-    favourable: Value | None = None
-    owner: str | None = None
-    split: str | None = None
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    groups: tuple[Value, ...] = ()
-    against_rest: tuple[Value, ...] = ()
-    min_group_size: int | None = field(default=None, metadata={"least": 0})
-    use_group_as_feature: bool = True
-    separator: str | None = None
-    encoding: str | None = None
-    decimal: Literal[".", ","] = "."
-    missing: Literal["refuse", "mean"] = "refuse"
-    validation: float = 0.1
-    test: float = 0.2
-    data_seed: int = 0
+    file: str = described("The file; several, comma-separated, are one client each.")
+    label: str = described("Column of labels.")
+    group: str | tuple[str, ...] = described("Column of groups; several are crossed: female, black.")
+    favourable: Value | None = field(
+        default=None, metadata={"about": "Label for which fairness is measured; needed unless labels are 0 and 1."}
+    )
+    owner: str | None = described("Column of data owners: each value is a client.", None)
+    split: str | None = described("Column that says train, validation or test for each row.", None)
+    drop: tuple[str, ...] = described("Columns that are not features.", ())
+    categorical: tuple[str, ...] = described("Numeric columns that are category codes.", ())
+    groups: tuple[Value, ...] = described("The groups in order; none: every value.", ())
+    against_rest: tuple[Value, ...] = described("The values of one group; all others form the second.", ())
+    min_group_size: int | None = described(
+        "Fewest training rows of a group that is compared; none: 30 for crossed columns, else 0.", None, least=0
+    )
+    use_group_as_feature: bool = described("Whether the group column is a feature too.", True)
+    separator: str | None = described("Column separator; none: detected from the header.", None)
+    encoding: str | None = described("Encoding of the text; none: UTF-8.", None)
+    decimal: Literal[".", ","] = described("Decimal separator.", ".")
+    missing: Literal["refuse", "mean"] = described(
+        "Missing numbers: refuse them, or use the training rows' mean.", "refuse"
+    )
+    validation: float = described(
+        "Share of held-out rows; with `split`, of its training rows if it names no held-out ones.", 0.1
+    )
+    test: float = described("Share of test rows, without `split`.", 0.2)
+    data_seed: int = described("Seed of the split.", 0)
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, str):

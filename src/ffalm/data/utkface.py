@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -21,6 +21,7 @@ from ffalm.data.pictures import Codes, check_present, examples, existing_folder,
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError
+from ffalm.settings import described
 
 ADVICE = (
     "download the aligned and cropped faces of UTKFace from https://susanqq.github.io/UTKFace/ "
@@ -62,13 +63,13 @@ class UTKFace:
     asks: ClassVar[str] = "under 20 (favourable), by race, Black and the rest unless said, or by gender"
     needs_files: ClassVar[bool] = True
 
-    root: str
-    size: int = 64
-    sensitive: Sensitive = "black_vs_rest"
-    validation: float = 0.1
-    test: float = 0.1
-    data_seed: int = 0
-    skip_bad: bool = False
+    root: str = described("Folder that holds the images.")
+    size: int = described("Side of the images in pixels.", 64)
+    sensitive: Sensitive = field(default="black_vs_rest", metadata={"about": "Groups that are compared."})
+    validation: float = described("Share of the images that is held out.", 0.1)
+    test: float = described("Share of test images.", 0.1)
+    data_seed: int = described("Seed of the split.", 0)
+    skip_bad: bool = described("Leave out images that cannot be read, instead of refusing them.", False)
 
     def __post_init__(self) -> None:
         Recipe(self.size)

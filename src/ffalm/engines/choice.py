@@ -13,6 +13,7 @@ from ffalm.engines.graphed import GraphedEngine, why_not_graphed
 from ffalm.engines.jobs import Engine, Job, Together
 from ffalm.engines.lockstep import LockstepEngine
 from ffalm.engines.loop import LoopEngine
+from ffalm.engines.objective_trial import why_not_together
 from ffalm.engines.stacked import StackedEngine, why_not_stacked
 from ffalm.engines.stacked.needs import needs_of, room_in, stacks_in
 from ffalm.errors import look_up, require
@@ -52,6 +53,10 @@ def choose(
 
 def _fastest(job: Job, together: Mapping[Together, int], algorithms: Sequence[Algorithm]) -> tuple[Engine, str]:
     """Small dense models gain most by stacking; convolutions by graphs on a GPU, and on a CPU by neither."""
+    tried = [why_not_together(one, job.spec.task, job.federation.counts()) for one in algorithms]
+    refused = next((reason for reason in tried if reason is not None), None)
+    if refused is not None:
+        return LoopEngine(), refused
     model = built_model(job.spec)
     if any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules()):
         reason = why_not_graphed(model, job.spec.device)

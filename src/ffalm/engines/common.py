@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ffalm.algorithms import Algorithm, Batch, Rows, State
 from ffalm.data.types import Examples, Task
@@ -18,6 +19,9 @@ from ffalm.fairness.histograms import scores_of
 from ffalm.randomness import Purpose, torch_seeded
 
 SINGLE_ROW = "BatchNorm cannot train on the single row that is a client's last batch: choose another batch_size."
+
+#: Parameters of the models that were built and still exist.
+_built = WeakIdKeyDictionary()
 
 _EVALUATED_VALUES = 2**24  # feature values per evaluation batch: bounds memory whatever the shape of the input
 
@@ -30,6 +34,13 @@ def built_model(spec: ClientSpec) -> nn.Module:
         raise UserError(f"The model function must return an nn.Module; it returned {type(model).__name__}.")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError("The model has no parameter to train: give it one, or unfreeze some with requires_grad_().")
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if any(parameter in _built for parameter in trained):
+        raise UserError(
+            "The function that makes the model gave the same module, or layers of it, again: it must make a new one "
+            "each time it is called, since every run starts from fresh weights."
+        )
+    _built.update(dict.fromkeys(trained))
     images = any(isinstance(module, nn.Conv2d) for module in model.modules())
     last = spec.device.type == "cpu" if spec.channels_last is None else spec.channels_last
     if images and last:

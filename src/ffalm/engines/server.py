@@ -18,6 +18,7 @@ from ffalm.algorithms import Algorithm, Measure, ModelVector, RoundReport, State
 from ffalm.algorithms.contract import CHANGE
 from ffalm.data.types import Task
 from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
+from ffalm.engines.contract_checks import check_start, check_update
 from ffalm.engines.inner_products import inner_products, spread
 from ffalm.engines.jobs import Job, Model, Round, Snapshot
 from ffalm.engines.sampling import participants
@@ -78,6 +79,7 @@ class ServerContext:
         own = {name: {key: fresh[key].new_zeros(clients, *fresh[key].shape) for key in self.trained}
                for name in self.algorithm.client_vectors if self.holds_client_vectors}  # fmt: skip
         state = self.algorithm.start(self.task, self.counts)
+        check_start(self.algorithm, state)
         return Snapshot(0, fresh, state, {name: self._named(vector) for name, vector in vectors.items()}, own)
 
     def report(
@@ -114,7 +116,9 @@ class ServerContext:
         if self.privacy is not None:
             return self.privacy.update(self.algorithm, now.state, report, states)
         if not states:
-            return self.algorithm.update(now.state, report)
+            given = self.algorithm.update(now.state, report)
+            check_update(self.algorithm, given, report.taking_part)
+            return given
         shares = report.shares()
         taking_part = shares[report.taking_part].tolist()
         mean = {
@@ -164,8 +168,11 @@ class ServerContext:
         return dict(zip(self.trained, vector.tensors, strict=True))
 
     def _tied(self, model: Model) -> Model:
-        """Tied parameters the same under all their names; a server step or noise moved each name on its own."""
-        return model | {other: model[name] for name, others in self.trained.items() for other in others}
+        """Tied parameters the same under all their names; a server step or noise moved each name on its own.
+
+        Each name has memory of its own: safetensors, in which messages travel, takes no tensor twice.
+        """
+        return model | {other: model[name].clone() for name, others in self.trained.items() for other in others}
 
 
 @dataclass(frozen=True)

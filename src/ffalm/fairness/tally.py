@@ -92,7 +92,7 @@ class Tally:
         square = counts.ndim > 2 and counts.shape[-3] == counts.shape[-2]
         require(square, "Counts are by prediction, label and group, with as many predictions as labels.")
         counts = counts if counts.is_floating_point() else counts.long()
-        return cls(counts, torch.full(counts.shape[1:], torch.nan, dtype=torch.float64), excluded)
+        return cls(counts, counts.new_full(counts.shape[1:], torch.nan, dtype=torch.float64), excluded)
 
     @classmethod
     def zeros(cls, shape: tuple[int, int], device: torch.device | None = None) -> Tally:
@@ -274,6 +274,7 @@ def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:
     group_metrics.check_rows(labels, predictions, groups)
     label_count = max(2, int(labels.max()) + 1, int(predictions.max()) + 1)
     group_count = max(2, int(groups.max()) + 1)
-    known = torch.full(labels.shape, torch.nan) if losses is None else numbers(losses, "losses").flatten()
+    unknown = labels.new_full(labels.shape, torch.nan, dtype=torch.float64)
+    known = unknown if losses is None else numbers(losses, "losses").flatten()
     require(len(known) == len(labels), f"There must be one loss per row; got {len(known)} for {len(labels)} rows.")
     return Tally.of(predictions, known, labels, groups, (label_count, group_count))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from ffalm.federate.terms import SiteTerms, first_run
 from ffalm.studies.store import locked
 from ffalm.system.files import read_json, write_private
 
+_NUMBERS = "clients"  # among the purposes
+_MOST_RANGES = 3  # of numbers in a secure sum, for a question
 _MOST_FLOORS = 3  # values of `min_group` for which a site describes its rows
 
 
@@ -83,18 +85,57 @@ class AnswerLedger:
         self._note(own, {"fewest": first}, "This site has answered this question with another share of noise.")
         return first
 
-    def summed(self, purpose: str, clients: Collection[int]) -> None:
+    def ranged(self, purpose: str, ranges: Sequence[float]) -> None:
+        """Note the ranges of a secure sum before its numbers are compared with them; raises `PublicError` where there
+        were others too often.
+
+        A number that leaves its range is told, so with many ranges one could tell how large each number is.
+        """
+        with locked(self._folder, "answered"):
+            noted = self._noted()
+            known: list[list[float]] = noted.setdefault(self._training + purpose, {}).setdefault("ranges", [])
+            if list(ranges) in known:
+                return
+            require_public(
+                len(known) < _MOST_RANGES,
+                f"This site was asked the question {purpose!r} of this run under {_MOST_RANGES} choices of [secure] in "
+                "federation.toml, and another would tell how large its numbers are: put one of them back, or move the "
+                "coordinator's run folder away to start a new run.",
+            )
+            known.append(list(ranges))
+            self._write(noted)
+
+    def numbered(self, names: Mapping[int, str]) -> None:
+        """Note by which numbers other sites go in this run; raises `PublicError` where one goes by another's.
+
+        Else two sums over the same numbers could be over different sites.
+        """
+        self._note(
+            _NUMBERS,
+            {str(client): name for client, name in names.items()},
+            "The coordinator lists other sites under the numbers that some had before in this run.",
+        )
+
+    def summed(self, purpose: str, clients: Collection[int], dishonest: Mapping[int, str] | None = None) -> None:
         """Note whose answers a sum is of before it is revealed; raises `PublicError` where another sum was.
 
         All sums for a blind rule are over the sites of the score histograms: their counts follow from one another.
+        Clients that are proven to be `dishonest`, so that an earlier sum came to nothing, may be left out of the next.
         """
         searched = bool(self._training) and not purpose.startswith("train ")
-        self._note(
-            "score" if searched else self._training + purpose,
-            {"summed": sorted(clients)},
-            f"This site has helped to reveal the sum {purpose!r} of this run over other sites, and the two sums would "
-            "tell a single site's answer: bring the sites of the first sum back.",
-        )
+        own = "score" if searched else self._training + purpose
+        with locked(self._folder, "answered"):
+            noted = self._noted()
+            known, names = noted.setdefault(own, {}), noted.get(_NUMBERS, {})
+            before = set(known.get("summed", clients))
+            proven = {client for client, name in (dishonest or {}).items() if names.get(str(client)) == name}
+            require_public(
+                before == set(clients) or (not searched and before - proven == set(clients) - proven),
+                f"This site has helped to reveal the sum {purpose!r} of this run over other sites, and the two sums "
+                "would tell a single site's answer: bring the sites of the first sum back.",
+            )
+            known["summed"] = sorted(clients)
+            self._write(noted)
 
     def _noted(self) -> dict[str, dict[str, Any]]:
         noted: dict[str, dict[str, Any]] = {}
@@ -107,8 +148,11 @@ class AnswerLedger:
             noted = self._noted()
             known = noted.setdefault(purpose, {})
             require_public(all(known.setdefault(what, value) == value for what, value in values.items()), refusal)
-            self._file.parent.mkdir(mode=0o700, exist_ok=True)
-            write_private(self._file, json.dumps(noted).encode())  # on disk before the answer leaves
+            self._write(noted)
+
+    def _write(self, noted: Mapping[str, Any]) -> None:
+        self._file.parent.mkdir(mode=0o700, exist_ok=True)
+        write_private(self._file, json.dumps(noted).encode())  # on disk before the answer leaves
 
 
 def described(folder: Path, fewest: int) -> None:

@@ -73,6 +73,8 @@ def _checked(summary: TableSummary) -> TableSummary:
             texts = "".join(category for category in column.counts if category is not None) if named else ""
             if any(unicodedata.category(letter) == "Cc" for letter in texts):  # it could steer a terminal
                 raise ValueError(f"a category of the column {name!r} has control characters")
+            if named and any(len(category or "") > _LONGEST_NAME for category in column.counts):
+                raise ValueError(f"a category of the column {name!r} is too long")
             few = len(column.counts) <= MOST_CATEGORIES + 1  # and those that are missing
             right = named and few and all(_count(count) for count in column.counts.values())
         if not right:

@@ -7,6 +7,7 @@ where its data is. Both are frozen dataclasses that check themselves.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from ffalm import config as study
 from ffalm.algorithms import Algorithm, Measure
 from ffalm.config import AlgorithmEntry
 from ffalm.engines import Training
-from ffalm.errors import UserError, require, require_known
+from ffalm.errors import UserError, require, require_known, short_repr
 from ffalm.federate.secure.secure_settings import Secure, check_summable
 from ffalm.federate.service_settings import Logs, Metrics
 from ffalm.federate.settings_files import SettingsFile, check_name, imported_plugins
@@ -40,6 +41,9 @@ __all__ = [
     "FederationConfig", "LocalData", "LocalImages", "LocalTable", "Rules", "SharedData", "SharedImages", "SharedTable",
     "SiteConfig", "Split", "why_not_federated",
 ]  # fmt: skip
+
+
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9.])?")
 
 
 @dataclass(frozen=True)
@@ -136,9 +140,10 @@ class FederationConfig(SettingsFile):
             _check_network(network)
         host, _, port = self.address.rpartition(":")
         require(
-            bool(host) and port.isdecimal() and 0 < int(port) < 65536,
-            f"The address must read HOST:PORT, such as 127.0.0.1:18000; got {self.address!r}.",
+            bool(host) and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536,
+            f"The address must read HOST:PORT, such as 127.0.0.1:18000; got {short_repr(self.address)}.",
         )
+        _check_host(host.strip("[]"))
 
     @property
     def algorithm(self) -> Algorithm:
@@ -202,6 +207,24 @@ class FederationConfig(SettingsFile):
             "secure": masking if self.rules.secure else {},
             "algorithm": algorithm,
         }
+
+
+def _check_host(host: str) -> None:
+    """Refuse what sites cannot call: the coordinator's certificate is made for it."""
+    try:
+        anything = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        require(
+            _HOST.fullmatch(host) is not None,
+            "The address must name a host as DNS does, such as fair.example, or by its IP address, without http:// and "
+            f"in ASCII (xn--...); got {short_repr(host)}.",
+        )
+        return
+    require(
+        not anything,
+        f"No site can call {host}: write the name or address by which sites reach the coordinator. It listens on all "
+        "addresses all the same.",
+    )
 
 
 def _check_network(text: str) -> None:

@@ -15,7 +15,8 @@ Lagrangians of each bound, as `ffalm compare --target` does, and `training` is f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -23,7 +24,7 @@ from typing import Any, get_args
 from ffalm.algorithms import algorithm_class
 from ffalm.config import StudyConfig, check, parse, read, section
 from ffalm.data import source_class
-from ffalm.errors import require, require_known
+from ffalm.errors import require, require_known, short_repr
 from ffalm.plugins import import_plugin
 from ffalm.settings import merged, number_text
 from ffalm.targets.candidates import lagrangians
@@ -63,6 +64,11 @@ class Cell:
         """The data source."""
         return str(section(self.settings, "data").get("source", "census"))
 
+    @property
+    def slug(self) -> str:
+        """The name as that of its folder."""
+        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-")
+
 
 @dataclass(frozen=True)
 class Board:
@@ -74,6 +80,7 @@ class Board:
     cells: tuple[Cell, ...]
     study: Mapping[str, Any] = field(default_factory=dict)  # settings that all cells share
     budget: int = 4  # settings that a method may try a metric
+    trainings: tuple[Mapping[str, Any], ...] = ({},)  # that its methods have, also those that were left out by name
 
     @classmethod
     def load(cls, name: str | Path, cells: Sequence[str] = (), methods: Sequence[str] = ()) -> Board:
@@ -90,31 +97,59 @@ class Board:
         given = section(plain, "methods")
         all_methods = {key: _method(key, section(given, key), budget) for key in given}
         all_cells = {key: Cell(key, section(section(plain, "cells"), key)) for key in section(plain, "cells")}
+        _require_folders(all_cells.values())
         return cls(
             plain.get("title", str(name)),
-            tuple(Target.parse(text) for text in plain["targets"]),
+            _targets(plain["targets"]),
             tuple(_picked("method", all_methods, methods)),
             tuple(_picked("cell", all_cells, cells)),
             study,
             budget,
+            _distinct(method.training for method in all_methods.values()),
         )
 
-    def configs(self, cell: Cell, changes: Mapping[str, Any], root: str | None) -> Iterator[StudyConfig]:
-        """The studies that train what the methods choose from in a cell: one for each training that a method has."""
-        trainings: list[Mapping[str, Any]] = []
-        for method in self.methods:
-            trainings += [] if method.training in trainings else [method.training]
-        for training in trainings:
+    def configs(self, cell: Cell, changes: Mapping[str, Any], root: str | None) -> dict[int, StudyConfig]:
+        """The studies that train what the methods choose from in a cell, by the place of their training."""
+        found = {}
+        for place, training in enumerate(self.trainings):
             sections: dict[str, dict[str, Any]] = {}
             for method in self.methods:
                 for target in self.targets if method.training == training else ():
                     sections |= method.sections(target)
+            if not sections:
+                continue
             whole = merged(merged(dict(self.study), {"training": dict(training)}), dict(cell.settings))
             whole = merged(whole, dict(changes))
             data = section(whole, "data")
             if root is not None and source_class(cell.source).needs_files:
                 data = {**data, "root": root}
-            yield parse({**whole, "data": data, "algorithms": sections, "target": "none"})
+            found[place] = parse({**whole, "data": data, "algorithms": sections, "target": "none"})
+        return found
+
+
+def _targets(texts: Any) -> tuple[Target, ...]:
+    """Bounds of one of the metrics that methods have settings for, each once: ranks are by one gap."""
+    require(isinstance(texts, list), f"The targets of a board are a list of texts; got {short_repr(texts)}.")
+    targets = tuple(map(Target.parse, texts))
+    for target in targets:
+        require(
+            len(target.bounds) == 1 and target.bounds[0].metric in METRICS,
+            f"A target of a board is one bound of {' or '.join(METRICS)}; got '{target}'.",
+        )
+        require(targets.count(target) == 1, f"The board has the target '{target}' twice.")
+    return targets
+
+
+def _require_folders(cells: Iterable[Cell]) -> None:
+    """Refuse cells whose runs would lie in one folder, and names that leave none."""
+    taken: dict[str, str] = {}
+    for cell in cells:
+        other = taken.setdefault(cell.slug, cell.name)
+        require(
+            other == cell.name,
+            f"The cells {other!r} and {cell.name!r} would share the folder {cell.slug!r}: rename one.",
+        )
+        require(bool(cell.slug.strip(".")), f"The cell {cell.name!r} needs a name with letters a to z, or digits.")
 
 
 def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
@@ -147,6 +182,13 @@ def key_of(point: Mapping[str, Any]) -> str:
     texts = [f"{key}-{number_text(value) if isinstance(value, float) else value}"
              for key, value in sorted(point.items()) if key != "name"]  # fmt: skip
     return "-".join([str(point["name"]), *texts]).replace("/", "_")
+
+
+def _distinct(trainings: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    found: list[Mapping[str, Any]] = []
+    for one in trainings:
+        found += [] if one in found else [one]
+    return tuple(found)
 
 
 def _picked(kind: str, found: Mapping[str, Any], names: Sequence[str]) -> list[Any]:

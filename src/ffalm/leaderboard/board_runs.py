@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -48,11 +47,11 @@ def run_board(
             if root is None and source_class(cell.source).needs_files:
                 left_out.append(f"{cell.name}: name the folder with the files of {cell.source} by --root.")
                 continue
-            studies = [
-                train(cell.name, config, out / slug(cell.name) / (f"training-{number}" if number else "."))
-                for number, config in enumerate(board.configs(cell, changes or {}, root))
-            ]
-            left_out += [f"{cell.name}: {one.reason}" for study in studies for one in study.record.left_out]
+            studies = {
+                place: train(cell.name, config, out / cell.slug / (f"training-{place}" if place else "."))
+                for place, config in board.configs(cell, changes or {}, root).items()
+            }
+            left_out += [f"{cell.name}: {one.reason}" for study in studies.values() for one in study.record.left_out]
             waiting.append(chooser.submit(choices_of, board, cell.name, studies))
     choices = [choice for one in waiting for choice in one.result()]
     require(bool(choices), f"No cell of the board could be run. {' '.join(left_out)}")
@@ -62,8 +61,3 @@ def run_board(
 def share(config: StudyConfig, folder: Path) -> Study:
     """The study in a folder that may hold runs of a board with other methods."""
     return compute_study(config, folder, [entry.key for entry in config.entries], "share")
-
-
-def slug(name: str) -> str:
-    """A cell's name as the name of its folder."""
-    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")

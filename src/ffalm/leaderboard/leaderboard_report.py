@@ -49,9 +49,9 @@ def overall(board: Board, found: Sequence[Standing]) -> Table:
         )
     cells = max(one.cells for one in rows)
     caption = (
-        f"Of {cells} cells, those in which a method is first or tied with the first, and those in which it qualifies "
-        "(fit); its mean rank; mean accuracy where it qualifies; share of seeds in which the target held on test rows; "
-        "hypervolume."
+        f"Of {cells} cell{'s' * (cells != 1)}, those in which a method is first or tied with the first, and those in "
+        "which it qualifies (fit); its mean rank; mean accuracy where it qualifies; share of seeds in which the target "
+        "held on test rows; hypervolume."
     )
     return Table("Over all cells", columns, sections, caption, key="target")
 

@@ -8,7 +8,7 @@ held-out rows and on training rows that agree with them. The test rows only scor
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,10 +40,13 @@ class MethodChoice:
     hypervolume: float  # of all models that the method offers for this metric in this seed
 
 
-def choices_of(board: Board, cell: str, studies: Sequence[Study]) -> list[MethodChoice]:
-    """What every method chose in a cell, for every bound and seed."""
+def choices_of(board: Board, cell: str, studies: Mapping[int, Study]) -> list[MethodChoice]:
+    """What every method chose in a cell, for every bound and seed; `studies` are by the place of their training.
+
+    A method chooses from runs of its own training alone: another training may have runs of the same settings.
+    """
     choices: list[MethodChoice] = []
-    finished = [run for study in studies for run in study.results if run.diverged is None]
+    finished = [run for study in studies.values() for run in study.results if run.diverged is None]
     sound = [run for run in finished if not run.degenerate]
     labels = {
         (method.name, target): {entry_of(key, values).label for key, values in method.sections(target).items()}
@@ -51,9 +54,12 @@ def choices_of(board: Board, cell: str, studies: Sequence[Study]) -> list[Method
         for target in board.targets
     }
     references = {metric: reference_of(sound or finished, metric) for metric in METRICS}
-    for seed in dict.fromkeys(run.seed for study in studies for run in study.results):
+    for seed in dict.fromkeys(run.seed for study in studies.values() for run in study.results):
         runs = [
-            _SeedRun(study, run) for study in studies for run in study.results if run.seed == seed and not run.diverged
+            _SeedRun(study, run)
+            for study in studies.values()
+            for run in study.results
+            if run.seed == seed and not run.diverged
         ]
         for metric, reference in references.items():
             targets = [target for target in board.targets if target.bounds[0].metric == metric]
@@ -61,6 +67,8 @@ def choices_of(board: Board, cell: str, studies: Sequence[Study]) -> list[Method
                 own = [one for one in runs if one.sites or method.scope == "federation"]
                 if runs and not own:
                     continue  # row owners are unknown, so thresholds of sites mean nothing here
+                trained = studies[board.trainings.index(method.training)]
+                own = [one for one in own if one.study is trained]
                 answers = {target: _answer(method, target, labels[method.name, target], own) for target in targets}
                 volume = hypervolume(_offered(answers.values(), metric), reference)
                 choices += [_choice(cell, target, method, seed, answer, volume) for target, answer in answers.items()]

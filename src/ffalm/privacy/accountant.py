@@ -13,6 +13,7 @@ import math
 
 _TAIL = -30.0  # below this, Phi is taken from its asymptotic series: erfc would underflow in the end
 _STEPS = 200
+_HUGE = 1e6  # above this mu, floats cannot tell the two terms of delta apart
 
 
 def log_delta(mu: float, epsilon: float) -> float:
@@ -30,9 +31,11 @@ def epsilon_of(mu: float, delta: float) -> float:
     if math.isinf(mu):
         return math.inf
     wanted = math.log(delta)
+    low, high = 0.0, mu * mu / 2 + mu * math.sqrt(-2 * wanted)  # this much is always enough (Bun and Steinke, 2016)
+    if mu > _HUGE:
+        return high
     if log_delta(mu, 0.0) <= wanted:
         return 0.0
-    low, high = 0.0, mu * mu / 2 + mu * math.sqrt(-2 * wanted)  # this much is always enough (Bun and Steinke, 2016)
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if middle in (low, high):

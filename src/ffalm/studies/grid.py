@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from ffalm import simulation
 from ffalm.config import AlgorithmEntry, StudyConfig, parse, read
 from ffalm.data.compact_features import stored_bytes
+from ffalm.data.table_files import files_of
 from ffalm.data.types import Dataset
 from ffalm.errors import UserError, require
 from ffalm.federation import Federation
@@ -91,12 +93,36 @@ def check_owner(config: StudyConfig, run: RunFolder, plan: RunPlan) -> None:
 
 @lru_cache(maxsize=1)
 def _dataset(source: Any) -> Dataset:
-    """The source's data, read once per process."""
+    """The source's data, read once for the studies of a process: see `forget_changed_data`."""
+    _states[source] = _state(source)
     dataset: Dataset = source.load()
     return dataset
 
 
 _federations: OrderedDict[tuple[Any, Partition, int], Federation] = OrderedDict()
+_states: dict[Any, list[tuple[Any, ...]]] = {}  # of each source's files when they were read
+
+
+def forget_changed_data() -> None:
+    """Read data again whose files have changed: called before a study, so that all of its runs have the same rows."""
+    changed = [source for source, state in _states.items() if state != _state(source)]
+    if changed:
+        _dataset.cache_clear()
+    for key in [key for key in _federations if key[0] in changed]:
+        del _federations[key]
+    for source in changed:
+        del _states[source]
+
+
+def _state(source: Any) -> list[tuple[Any, ...]]:
+    """What changes where a file or folder of a source is written, or its path, which may be relative, means another."""
+    named = (getattr(source, name, None) for name in ("file", "labels", "folder", "root"))
+    found: list[tuple[Any, ...]] = []
+    for path in (Path(one).expanduser().absolute() for text in named if text for one in files_of(text)):
+        with suppress(OSError):
+            status = path.stat()
+            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
 
 
 def _federation(source: Any, partition: Partition, seed: int) -> Federation:
@@ -120,8 +146,48 @@ def federation_of(config: StudyConfig, plan: RunPlan) -> Federation:
     source: Any = config.data
     if isinstance(source, InMemory) and source.federations:
         return source.federations[config.seeds.index(plan.seed) % len(source.federations)]
-    drawn = replace(source, data_seed=plan.seed) if config.fresh_data else source
-    return _federation(drawn, replace(config.partition, alpha=plan.alpha), plan.seed)
+    return _federation(_drawn(config, plan), replace(config.partition, alpha=plan.alpha), plan.seed)
+
+
+def _drawn(config: StudyConfig, plan: RunPlan) -> Any:
+    """The data source of a run."""
+    source: Any = config.data
+    return replace(source, data_seed=plan.seed) if config.fresh_data else source
+
+
+def problem_without(config: StudyConfig, site: str) -> UserError | None:
+    """Why a study of all sites cannot be computed without one of them, such as the only one that has a group's rows."""
+    plan = plans(config)[0]
+    cut = replace(config.partition, alpha=plan.alpha, leave_out=site)
+    try:
+        federation = Federation.from_dataset(_dataset(_drawn(config, plan)), cut, plan.seed)
+    except UserError as error:
+        return error
+    problems = (refusal(config, entry, federation) for entry in config.entries)
+    return next((one for one in problems if one is not None), None)
+
+
+def require_unchanged(folder: Path, fingerprint: str) -> None:
+    """Refuse the data of a study in a folder where its rows are not those that the study was begun with."""
+    forget_changed_data()
+    config = parse(read(folder / "config.toml"))
+    require(
+        federation_of(config, plans(config)[0]).fingerprint() == fingerprint,
+        f"The data of the study in {folder} has changed since it was begun: restore it. Else a blind rule could be "
+        "fitted to rows that trained the model.",
+    )
+
+
+def require_computed_on(federation: Federation, run: RunFolder) -> None:
+    """Refuse a federation that is not the one of all runs of a study."""
+    given = parse(read(run.path / "config.toml")).data
+    require(isinstance(given, InMemory), "This study loads its data again: leave `federation` out of `answer`.")
+    require(
+        InMemory.of(federation, 1) == given,
+        "The runs of this study were not all computed on the federation given, and its rows may have trained some of "
+        "their models. A study of several federations has blind rules of single runs: call `study.blind(run, "
+        "federation=...)` with each run's own.",
+    )
 
 
 def run_of(config: StudyConfig, plan: RunPlan, device: str = "", processes: int = 1) -> Run | ClientsAlone:

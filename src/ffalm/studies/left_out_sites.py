@@ -6,18 +6,22 @@ resumed and reported by itself.
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ffalm.config import parse, read
 from ffalm.errors import UserError, require
+from ffalm.fairness import Tally
 from ffalm.outcome import HEADLINE, Outcome
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Column, Section, Table, row
+from ffalm.studies.grid import problem_without
 from ffalm.studies.results import Study
 from ffalm.studies.study import compare
 from ffalm.system.files import path_of, write_atomic
@@ -28,7 +32,10 @@ _FILE = "leave-one-out"
 
 @dataclass(frozen=True)
 class SiteOutcome:
-    """An algorithm at one site, means over seeds: trained without the site, and with it."""
+    """An algorithm at one site, means over seeds: trained without the site, and with it.
+
+    Seeds in which one of the two diverged are left out of both means, which are NaN without a seed.
+    """
 
     site: str
     label: str  # of the algorithm
@@ -36,6 +43,7 @@ class SiteOutcome:
     left_out: dict[str, float]
     member_rows: int  # the site's test rows
     member: dict[str, float]
+    diverged: int = 0  # seeds that are left out
 
 
 RunStudy = Callable[[str | None, Path, bool], Study]
@@ -49,6 +57,7 @@ class LeaveOneOut:
     whole: Study
     without: dict[str, Study]  # by site
     folder: Path
+    notes: tuple[str, ...] = ()  # on sites that cannot be left out
 
     @property
     def sites(self) -> list[SiteOutcome]:
@@ -60,11 +69,18 @@ class LeaveOneOut:
         """Accuracy and gaps at each site, left out and as a member, one section per algorithm."""
         heads = [Column("rows", "count"), *(Column(title, "percent", 1) for title in ("acc.", "DPD", "EOD"))]
         columns = [Column(one.head, one.kind, one.decimals, over) for over in ("left out", "member") for one in heads]
-        sites = self.sites
+        sites, seeds = self.sites, len({run.seed for run in self.whole.results})
         sections = [
             Section(
                 [
-                    row(one.site, one.rows, *one.left_out.values(), one.member_rows, *one.member.values())
+                    row(
+                        one.site,
+                        one.rows,
+                        *one.left_out.values(),
+                        one.member_rows,
+                        *one.member.values(),
+                        note=f"{one.diverged} of {seeds} seeds left out, in which a run diverged" * bool(one.diverged),
+                    )
                     for one in sites
                     if one.label == label
                 ],
@@ -76,11 +92,12 @@ class LeaveOneOut:
             "In percent, means over seeds, of models as trained. Left out: trained without the site, scored on all of "
             "its rows; member: trained with it, scored on its test rows."
         )
-        return Table("Leave one site out", [Column("Site"), *columns], sections, caption)
+        return Table("Leave one site out", [Column("Site"), *columns], sections, caption, notes=self.notes)
 
     def write(self) -> dict[str, Path]:
         """The table as Markdown and CSV, into the folder."""
-        contents = {"md": to_markdown(self.table()), "csv": to_csv(self._tidy())}
+        page = [to_markdown(self.table()).rstrip("\n"), *self.notes]
+        contents = {"md": "\n\n".join(page) + "\n", "csv": to_csv(self._tidy())}
         return {end: write_atomic(self.folder / f"{_FILE}.{end}", content) for end, content in contents.items()}
 
     def records(self) -> list[dict[str, Any]]:
@@ -89,29 +106,48 @@ class LeaveOneOut:
 
     def _tidy(self) -> Table:
         names = [*(f"left_out_{name}" for name in HEADLINE), "member_rows", *(f"member_{name}" for name in HEADLINE)]
+        names.append("diverged")
         rows = [
-            row(one.label, one.site, one.rows, *one.left_out.values(), one.member_rows, *one.member.values())
+            row(
+                one.label,
+                one.site,
+                one.rows,
+                *one.left_out.values(),
+                one.member_rows,
+                *one.member.values(),
+                one.diverged,
+            )
             for one in self.sites
         ]
         return Table("", [Column(name) for name in ("algorithm", "site", "rows", *names)], [Section(rows)])
 
     def _outcome(self, label: str, site: str) -> SiteOutcome:
-        alone = _finished(self.without[site], label)
-        left_out = {name: fmean(run.test[name] for run in alone) for name in HEADLINE}
-        rows = sum(sum(map(sum, one)) for one in alone[0].confusion or ())
-        tallies = []
-        for run in _finished(self.whole, label):
-            scores = self.whole.client_scores(run)[site]["test"]
-            tallies.append(scores.tally([scores.as_trained or 0] * scores.groups))
-        metrics = [one.metrics(self.whole.record.favourable) for one in tallies]
-        member = {name: fmean(one[name] for one in metrics) for name in HEADLINE}
-        return SiteOutcome(site, label, int(rows), left_out, int(tallies[0].count.sum()), member)
+        alone, together = _finished(self.without[site], label), _finished(self.whole, label)
+        seeds = [seed for seed in together if seed in alone]
+        own = [self._own_tally(together[seed], site) for seed in seeds]
+        return SiteOutcome(
+            site,
+            label,
+            sum(sum(map(sum, one)) for one in self.without[site].results[0].confusion or ()),
+            _means([alone[seed].test for seed in seeds]),
+            int(self._own_tally(self.whole.results[0], site).count.sum()),
+            _means([one.metrics(self.whole.record.favourable) for one in own]),
+            sum(run.label == label for run in self.whole.results) - len(seeds),
+        )
+
+    def _own_tally(self, run: Outcome, site: str) -> Tally:
+        """Of a model that all sites trained, on a site's test rows."""
+        scores = self.whole.client_scores(run)[site]["test"]
+        return scores.tally([scores.as_trained or 0] * scores.groups)
 
 
-def _finished(study: Study, label: str) -> list[Outcome]:
-    found = [run for run in study.results if run.label == label and run.diverged is None]
-    require(bool(found), f"No run of {label} in {study.folder} finished with a result.")
-    return found
+def _finished(study: Study, label: str) -> dict[int, Outcome]:
+    """The runs of an algorithm that have a result, by seed."""
+    return {run.seed: run for run in study.results if run.label == label and run.diverged is None}
+
+
+def _means(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: fmean(one[name] for one in metrics) if metrics else math.nan for name in HEADLINE}
 
 
 def leave_one_out(
@@ -148,8 +184,13 @@ def run_each(run: RunStudy, folder: Path, on_study: Callable[[str], None] | None
     if not whole.client_scores(whole.results[0]):
         raise UserError("Sites can be left out in turn where the data names them: name its owner column.")
     require(len(sites) > 1, "Leaving a site out needs at least two sites.")
-    names = _folder_names(sites)
-    done = LeaveOneOut(whole, {site: computed(site, name) for site, name in names.items()}, folder)
+    config = parse(read(whole.folder / "config.toml"))
+    problems = {site: problem for site in sites if (problem := problem_without(config, site)) is not None}
+    if len(problems) == len(sites):
+        raise problems[sites[0]]
+    names = {site: name for site, name in _folder_names(sites).items() if site not in problems}
+    notes = tuple(f"{site} cannot be left out: {problem}" for site, problem in problems.items())
+    done = LeaveOneOut(whole, {site: computed(site, name) for site, name in names.items()}, folder, notes)
     done.write()
     return done
 

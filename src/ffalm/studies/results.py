@@ -17,10 +17,11 @@ from ffalm.errors import UserError, require, require_known, require_number, shor
 from ffalm.outcome import Outcome, StudyOutcome, StudyRecord, degenerate
 from ffalm.report.summary import more_is_better
 from ffalm.studies.checksums import with_checksum
-from ffalm.studies.describe import describe, read_study
+from ffalm.studies.describe import RECORD, describe, read_study
 from ffalm.studies.store import RunFolder
 from ffalm.studies.study_answer import StudyAnswer
 from ffalm.system.files import folder_of, path_of, write_atomic
+from ffalm.system.torch_modes import usual_modes
 from ffalm.targets.answer import Answer, choose
 from ffalm.targets.candidates import BlindFit, FinishedRun, answer_of
 from ffalm.targets.repair import GROUPS, REPAIR
@@ -132,7 +133,8 @@ class Study:
         the study's own settings. A study of several skews needs `alpha`.
         `scope` says where the target is to hold: over the "federation", at all "sites", or "both". For sites the chosen
         model gets thresholds of each site's own, where its held-out rows suffice; an `owner` column must name them.
-        A blind rule needs the rows again: give the `federation` of a study of one in memory.
+        A blind rule needs the rows again: give the `federation` of a study of one in memory. One of several, as of a
+        data frame and several seeds, has no such answer: see `blind`.
         `explain()` of the answer says it in sentences; notebooks show these and who pays.
         """
         record = self.record
@@ -142,6 +144,10 @@ class Study:
         require_known("repair", get_args(Repair), allowed)
         require_known("scope of a target", get_args(Scope), where)
         ended = [run for run in self._runs(alpha) if run.diverged is None and run.label not in record.references]
+        if allowed == "blind" and federation is not None and ended:
+            from ffalm.studies.grid import require_computed_on
+
+            require_computed_on(federation, self._folder(ended[0]))
         blind = {run.place: self._blind_fit(run, federation) for run in ended if allowed == "blind"}
         runs = [FinishedRun(run.label, run.seed, run.alpha, run.place, self.scores(run), blind.get(run.place))
                 for run in ended]  # fmt: skip
@@ -186,7 +192,8 @@ class Study:
         """
         aim = Target.parse(target if target is not None else self.record.target or DEFAULT)
         level = self.record.confidence if confidence is None else confidence
-        answer = self.blind_model(run, federation, groups).fit(aim, level)
+        with usual_modes():
+            answer = self.blind_model(run, federation, groups).fit(aim, level)
         if answer.warning:
             warnings.warn(answer.warning, stacklevel=2)
         return answer
@@ -203,11 +210,13 @@ class Study:
         from ffalm.blind_mode import BlindModel, group_model
         from ffalm.config import parse, read
         from ffalm.simulation import rebuilt
-        from ffalm.studies.grid import federation_of, plans
+        from ffalm.studies.grid import federation_of, plans, require_unchanged
 
         folder = self._folder(run)
         config = parse(read(folder.path / "config.toml"))
         owned, settings = federation or federation_of(config, plans(config)[0]), cast("RunKeywords", config.keywords())
+        if federation is None and (self.folder / RECORD).exists():
+            require_unchanged(self.folder, self.record.fingerprints["data"])
         known, key = self._group_models, (run.alpha, run.seed)
         if groups is None and key not in known:
             known[key] = group_model(owned, seed=run.seed, **settings)
@@ -334,7 +343,11 @@ class Study:
         if not found:
             signs = {name: ">=" if more_is_better(name) else "<=" for name in bounds}
             conditions = ", ".join(f"{name} {signs[name]} {bound:g}" for name, bound in bounds.items())
-            raise UserError(f"No algorithm meets {conditions or 'this'} with all of its runs finished and sound.")
+            meets = f"meets {conditions} with" if conditions else "has"
+            raise UserError(
+                f"No algorithm {meets} all of its runs finished and sound: `to_dataframe()` shows which diverged, are "
+                "degenerate or have undefined metrics."
+            )
         return max(found, key=lambda one: one.means[metric] if more_is_better(metric) else -one.means[metric])
 
     def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:

@@ -36,13 +36,14 @@ from ffalm.simulation import Model, RunKeywords, default_algorithm, listed, own_
 from ffalm.studies import cluster, workers
 from ffalm.studies.describe import RECORD, check_same, lay_out, read_record, write_record
 from ffalm.studies.execution import ExecutionPlan, Listener, plan_execution
-from ffalm.studies.grid import RunPlan, drop_incompatible, federation_of, finished, plans
+from ffalm.studies.grid import RunPlan, drop_incompatible, federation_of, finished, forget_changed_data, plans
 from ffalm.studies.in_memory import CustomModel, InMemory
 from ffalm.studies.learning_rate import choose_rate
 from ffalm.studies.results import Study
 from ffalm.studies.store import locked
 from ffalm.system import toml
 from ffalm.system.files import remove_leftovers, write_atomic
+from ffalm.system.torch_modes import usual_modes
 from ffalm.targets.candidates import lagrangians
 from ffalm.targets.target import DEFAULT, Repair, Scope, Target
 
@@ -226,6 +227,7 @@ def begin(
             config.partition.kind == "silos" and config.partition.leave_out is None,
             "A target for sites needs the data to name the sites: name its owner column, and leave no site out.",
         )
+    forget_changed_data()
     config, left_out = drop_incompatible(config, optional)
     config, notes = _with_rate(config, out) if free_rate and config.target is not None else (config, ())
     spread = plan_execution(_with_engine(config, out) if existing == "resume" else config)
@@ -271,7 +273,7 @@ def compute_study(
     free_rate: bool = False,
 ) -> Study:
     """Compute the runs that are missing from the folder, and return the study in it."""
-    with begin(config, out, optional, existing, ray=ray, free_rate=free_rate) as begun:
+    with usual_modes(), begin(config, out, optional, existing, ray=ray, free_rate=free_rate) as begun:
         if not progress:
             return begun.compute(on_round)
         line = ProgressLine(len(begun.left) * config.training.rounds)

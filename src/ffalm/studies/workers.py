@@ -73,7 +73,8 @@ def _check(future: Future[None]) -> None:
         future.result()
     except BrokenProcessPool:
         raise UserError(
-            "A worker process died, perhaps out of memory: resume with --resume and fewer --workers."
+            "A worker process died: perhaps for want of memory, then resume with fewer workers. In a script of your own, "
+            'the main part must be under `if __name__ == "__main__":`.'
         ) from None
 
 

@@ -116,7 +116,8 @@ def write_atomic(path: Path, content: str | bytes) -> Path:
             error.filename = str(path)  # the name that the user knows
         raise
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # where a disk is read-only this fails too, and would hide the reason
+            beside.unlink(missing_ok=True)
     return path
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ffalm.errors import UserError, require
+from ffalm.system.torch_modes import TURN, usual_modes
 
 
 def device(name: str = "auto") -> torch.device:
@@ -61,15 +62,19 @@ def on_device(device: torch.device) -> AbstractContextManager[Any]:
 def deterministic(threads: int, tf32: bool = False) -> Iterator[None]:
     """Run a block on this many torch threads with deterministic GPU kernels, and restore the caller's settings.
 
+    Threads take turns, and the modes of the caller (`torch.no_grad`, autocast, a default device) are not those of the
+    block.
+
     `tf32` lets a GPU round the inputs of float32 products to 10 bits of mantissa; torch's own default is to do so in
     convolutions only.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
-    torch.set_num_threads(threads)
-    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, False, tf32, tf32
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before[0])
-        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before[1:]
+    with TURN, usual_modes():
+        before = torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+        torch.set_num_threads(threads)
+        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, False, tf32, tf32
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before[0])
+            cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before[1:]

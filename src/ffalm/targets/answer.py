@@ -19,7 +19,7 @@ Part = Literal["validation", "test"]
 Verdict = Literal["met with confidence", "met in the sample", "cannot be judged", "not met"]
 """From the best to the worst; a target cannot be judged where a gap is undefined, since a group has no rows."""
 
-_TIE = 0.001  # of held-out merit
+_TIE = 0.001  # of held-out merit, in its unit
 _NO_SLACK = 1e-6
 
 #: One-sided confidence of the bounds that a verdict goes by, whatever the confidence of the choice.
@@ -255,12 +255,12 @@ class Answer:
         return next((run for run in self.unconstrained.runs if run.seed == self.best.seed), self.unconstrained.runs[0])
 
 
-def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str] = ()) -> Answer:
+def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str] = (), unit: float = 1.0) -> Answer:
     """The best candidate (see `Scores.merit`) whose confidence bounds are within the target on held-out rows.
 
     If none is within in every seed: the one that is in most seeds, then the one that misses by least. Degenerate
     candidates come last. Of candidates within a tenth of a point of the best, the one with the simplest thresholds is
-    chosen.
+    chosen. `unit` is the most that a row can cost, where merit is minus the mean cost of a row.
     """
     require(bool(candidates), "There is no finished run to choose from.")
 
@@ -270,7 +270,7 @@ def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str]
 
     fewest = min(map(misses, candidates))
     nearest = [one for one in candidates if misses(one) == fewest]
-    enough = max(one.merit for one in nearest) - _TIE
+    enough = max(one.merit for one in nearest) - _TIE * unit
     order_of = get_args(Kind).index
     chosen = min((one for one in nearest if one.merit >= enough), key=lambda one: (order_of(one.kind), -one.merit))
     free = min(candidates, key=lambda one: (bool(one.degenerate), -one.merit))

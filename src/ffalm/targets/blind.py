@@ -31,8 +31,8 @@ from ffalm.targets.target import Target, check_confidence
 from ffalm.targets.thresholds import within_bound
 
 #: Multipliers that are tried on a line, denser near 0; then finer ones between the neighbours of the best.
-GRID = 4 * torch.sinh(torch.linspace(-6, 6, 257, dtype=torch.float64)) / math.sinh(6)
-_FINE = torch.linspace(-1, 1, 65, dtype=torch.float64)
+GRID = 4 * torch.sinh(torch.linspace(-6, 6, 257, dtype=torch.float64, device="cpu")) / math.sinh(6)
+_FINE = torch.linspace(-1, 1, 65, dtype=torch.float64, device="cpu")
 _SWEEPS = 6  # over all lines, at most
 
 Query = Callable[[Tensor, Tensor, Tensor], Tensor]

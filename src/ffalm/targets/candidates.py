@@ -98,7 +98,8 @@ def answer_of(
     The rows for both are held-out ones, with training rows where those agree (`choice_rows`). A gap that is within the
     target on these rows exceeds it on other rows about every second time, so the choice leaves a margin: the one-sided
     confidence bound must be within. Left out, the confidence is 0.8, lowered where rows are so few that the margin
-    would cost more than a point of accuracy.
+    would cost more than a point of accuracy. One that is given is kept to, and a note says where it
+    costs more.
     """
     check_confidence(confidence)
     rows = choice_rows([run.scores for run in runs])
@@ -120,19 +121,43 @@ def _answer_of(
     costs: Costs | None,
 ) -> Answer:
     """The choice at a confidence, or at the largest that costs little."""
+    unit = 1.0 if costs is None else costs.largest
+
+    def at(level: float) -> Answer:
+        return choose(target, *candidates_of(runs, target, repair, group_names, level, costs), unit)
+
+    plain = at(LEVELS[-1])
+    enough = plain.chosen.merit - MARGIN_COST * unit
     if confidence is not None:
-        return choose(target, *candidates_of(runs, target, repair, group_names, confidence, costs))
-    plain = choose(target, *candidates_of(runs, target, repair, group_names, LEVELS[-1], costs))
-    enough = plain.chosen.merit - MARGIN_COST * (1.0 if costs is None else costs.largest)
+        asked = plain if confidence == LEVELS[-1] else at(confidence)
+        cheap = asked.chosen.merit >= enough or bool(plain.chosen.degenerate)
+        return asked if cheap else _dear(asked, confidence, plain)
     strict: Answer | None = None
     for level in LEVELS[:-1]:
-        answer = choose(target, *candidates_of(runs, target, repair, group_names, level, costs))
+        answer = at(level)
         strict = strict or answer
         usable = bool(plain.chosen.degenerate) or not answer.chosen.degenerate
         complete = usable and answer.chosen.within(target) == len(answer.chosen.runs)
         if complete and answer.chosen.merit >= enough:
             return answer if level == LEVELS[0] else _less_sure(answer, level, strict)
     return _less_sure(plain, LEVELS[-1], strict or plain)
+
+
+def _dear(answer: Answer, level: float, plain: Answer) -> Answer:
+    """The answer with what the margin that was asked for costs, where it is more than the usual one may cost.
+
+    Rates near 0 or 1 are known best, so thresholds that give nearly all rows of a group one label have the narrowest
+    margins: a margin that the rows are too few for is met there, by a model of little use.
+    """
+    if "cost" in answer.best.validation.metrics:
+        cost = f"{plain.chosen.merit - answer.chosen.merit:.3g} a row"
+    else:
+        cost = f"{100 * (plain.chosen.merit - answer.chosen.merit):.1f} points of accuracy"
+    note = (
+        f"The margin at {level:.0%} confidence costs {cost} on the rows of the choice: they are few for this target. "
+        "A lower confidence or a wider target costs less."
+    )
+    return replace(answer, notes=(note, *answer.notes))
 
 
 def _less_sure(answer: Answer, level: float, strict: Answer) -> Answer:

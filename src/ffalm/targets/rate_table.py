@@ -38,13 +38,18 @@ class Costs:
         """What a row can cost at most."""
         return max(self.false_favourable, self.false_unfavourable)
 
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Both costs as shares of the larger one, so that their unit changes no choice."""
+        return self.false_favourable / self.largest, self.false_unfavourable / self.largest
+
     def per_row(self, tally: Tally, favourable: int) -> float:
         """The mean cost of a row."""
         counts = double(tally.confusion).sum(-1)
         false_favourable = float(counts[favourable].sum() - counts[favourable, favourable])
         wrong = float(counts.sum() - counts.trace())
-        cost = self.false_favourable * false_favourable + self.false_unfavourable * (wrong - false_favourable)
-        return cost / float(counts.sum())
+        own, other = self.shares
+        return (own * false_favourable + other * (wrong - false_favourable)) / float(counts.sum()) * self.largest
 
 
 @dataclass(frozen=True)
@@ -71,21 +76,21 @@ class RateConstraint:
 class RateTable:
     """The objective and the constraints at every (group, edge)."""
 
-    value: Array  # (group, edge), to be maximised: minus the costs of wrong predictions
+    value: Array  # (group, edge), to be maximised: minus the costs of wrong predictions, in units of the larger one
     rows: Array  # (group, edge): rows from the edge up, so that differences count changed predictions
     constraints: tuple[RateConstraint, ...]
 
     @classmethod
     def of(cls, histogram: ScoreHistogram, target: Target | None, costs: Costs | None = None) -> RateTable:
         """The table of a histogram; without a target nothing is constrained."""
-        costs = costs or Costs()
+        own_cost, other_cost = (costs or Costs()).shares
         favourable = histogram.favourable
         above = np.asarray(histogram.at_least(), np.float64).transpose(2, 1, 0)  # (group, label, edge)
         correct = np.asarray(histogram.correct(), np.float64).T
         chosen, total = above.sum(1), above[:, :, 0]
         wrong_favourable = chosen - above[:, favourable]
         others = total.sum(1)[:, None] - correct - wrong_favourable
-        value = -(costs.false_favourable * wrong_favourable + costs.false_unfavourable * others)
+        value = -(own_cost * wrong_favourable + other_cost * others)
         return cls(value, chosen, _constraints(above, total, correct, favourable, target))
 
     @classmethod

@@ -208,7 +208,7 @@ def _uniform(digests: Iterable[bytes]) -> Tensor:
     import torch
 
     numbers = [int.from_bytes(digest, "big") for digest in digests]
-    return torch.tensor(numbers, dtype=torch.float64) / 2.0**64 if numbers else torch.zeros(0, dtype=torch.float64)
+    return torch.tensor(numbers, dtype=torch.float64, device="cpu") / 2.0**64
 
 
 def _confident(table: RateTable, weights: Array, level: float) -> bool:

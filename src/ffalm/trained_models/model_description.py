@@ -18,6 +18,7 @@ from ffalm.models import Architecture, architecture
 from ffalm.run_settings import Precision
 from ffalm.settings import build
 from ffalm.system.files import read_json
+from ffalm.system.torch_modes import TURN, usual_modes
 
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing  # it imports pandas, which sites avoid
@@ -79,7 +80,7 @@ class ModelDescription:
         )
         settings = {key: value for key, value in self.model.items() if key not in ("name", "weights")}
         made: Any = model or architecture(self.model["name"], settings)
-        with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten by weights
+        with usual_modes(), TURN, torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten by weights
             try:
                 module = made.build(self.shape, self.task.labels) if hasattr(made, "build") else made()
             except Exception as error:

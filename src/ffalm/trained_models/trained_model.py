@@ -37,6 +37,7 @@ from ffalm.privacy import describe_guarantee
 from ffalm.report.model_card import ModelUse, card
 from ffalm.studies import checksums
 from ffalm.system.files import folder_of, json_text, write_atomic
+from ffalm.system.torch_modes import usual_modes
 from ffalm.targets.blind import BlindRule
 from ffalm.targets.predicted_rows import cells_of
 from ffalm.targets.repair import GROUPS, REPAIR, Repair, draws_of_rows
@@ -159,23 +160,24 @@ class TrainedModel:
 
     def decide(self, data: Data, group: Any = None) -> Tensor:
         """The number of the label that `predict` names, for each row."""
-        rows = self._read(data, group)
-        features, repair = self.features(rows), self.repair
-        logits = self.logits(features)
-        if self.rule is not None and self.groups is not None:
-            cells = cells_of(self.groups.logits(features), self.task.groups)
-            return self.rule.predict(logits, cells, self.task.favourable)
-        if repair is None:
-            require(
-                group is None,
-                "This model has no thresholds by group, since it has no answer to a fairness target: leave `group` "
-                "out.",
-            )
-            return logits.argmax(-1)
-        groups = None if group is None else self.group_numbers(rows, features, group)
-        scores, fallback = scores_of(logits, self.task.favourable)
-        draws = draws_of_rows(row.tobytes() for row in features.numpy()) if repair.kind == "randomised" else None
-        return torch.where(repair.favourable(scores, groups, draws), self.task.favourable, fallback)
+        with usual_modes():
+            rows = self._read(data, group)
+            features, repair = self.features(rows), self.repair
+            logits = self.logits(features)
+            if self.rule is not None and self.groups is not None:
+                cells = cells_of(self.groups.logits(features), self.task.groups)
+                return self.rule.predict(logits, cells, self.task.favourable)
+            if repair is None:
+                require(
+                    group is None,
+                    "This model has no thresholds by group, since it has no answer to a fairness target: leave `group` "
+                    "out.",
+                )
+                return logits.argmax(-1)
+            groups = None if group is None else self.group_numbers(rows, features, group)
+            scores, fallback = scores_of(logits, self.task.favourable)
+            draws = draws_of_rows(row.tobytes() for row in features.numpy()) if repair.kind == "randomised" else None
+            return torch.where(repair.favourable(scores, groups, draws), self.task.favourable, fallback)
 
     def features(self, data: Data) -> Tensor:
         """Rows as the model takes them."""

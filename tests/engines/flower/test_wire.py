@@ -8,10 +8,12 @@ import pytest
 import torch
 from tests.contract import TASK
 from tests.engines.remote.nearby import assert_same_tensors, awkward
+from tests.engines.test_conformance import jobs_of, tied
 from torch import nn
 
 import ffalm
 from ffalm.engines import Snapshot
+from ffalm.engines.loop import LoopEngine
 from ffalm.engines.remote.message import Fact, Failure, Message
 from ffalm.engines.remote.round_messages import addressed, train_message, update_message
 from ffalm.engines.server import ClientUpdate
@@ -52,6 +54,13 @@ def test_tensors_keep_their_names_types_shapes_and_bits() -> None:
     found = sent(Message({"model": model, "state": state}))
     assert_same_tensors(found.tensors["model"], model)
     assert_same_tensors(found.tensors["state"], state)
+
+
+def test_a_model_with_tied_parameters_goes_out_again_after_a_round() -> None:
+    (job,) = jobs_of(ffalm.FedAvg(), tied, seeds=1, rounds=1)
+    ((_, done),) = LoopEngine().train([job])
+    found = sent(train_message(done.snapshot, job.spec.algorithm))
+    assert_same_tensors(found.tensors["model"], done.snapshot.model)
 
 
 def test_a_model_larger_than_one_array_arrives_whole() -> None:

@@ -311,9 +311,12 @@ def test_terms_and_descriptions_survive_the_wire() -> None:
             Description.from_json(
                 json.dumps({"source": "table", "labels": [], "groups": [], "columns": sums, "size": 0})
             )
-    job = json.dumps({"job": {"counts": [["\x1b[2J", 7]]}})
-    with pytest.raises(UserError, match="a category of the column 'job' has control characters"):
-        Description.from_json(json.dumps({"source": "table", "labels": [], "groups": [], "columns": job, "size": 0}))
+    for category, wrong in (("\x1b[2J", "has control characters"), ("x" * 10_001, "is too long")):
+        job = json.dumps({"job": {"counts": [[category, 7]]}})
+        with pytest.raises(UserError, match=f"a category of the column 'job' {wrong}"):
+            Description.from_json(
+                json.dumps({"source": "table", "labels": [], "groups": [], "columns": job, "size": 0})
+            )
     with pytest.raises(UserError, match="model"):
         SiteTerms.from_text(json.dumps({**json.loads(terms.to_text()), "model": [1, 2]}))
     for reader in (SiteTerms.from_text, Description.from_json):

@@ -28,7 +28,8 @@ from tests.federate.makers import (
 from torch import Tensor
 
 from ffalm.engines import Round
-from ffalm.engines.remote.message import Failure, Message
+from ffalm.engines.remote.message import Failure, Kind, Message, printable
+from ffalm.engines.sampling import participants
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate, lead
 from ffalm.federate.federation_config import FederationConfig
@@ -289,6 +290,35 @@ def test_a_round_with_too_few_answers_is_asked_again_of_those_that_failed(tmp_pa
         ("west",),
         ("west",),
     ]
+
+
+def test_a_site_cannot_fill_the_disk_of_the_coordinator_with_its_reasons(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    original, reason = sites._answer, "no " * 100_000
+
+    def talkative(kind: Kind, name: str, message: Message) -> Message | Failure:
+        told = Failure("failed", printable(reason))  # as `unpacked_answer` reads it
+        return told if (kind, name) == ("train", "west") else original(kind, name, message)
+
+    sites._answer = talkative  # type: ignore[method-assign]
+    outcome = coordinate(config(training={"rounds": 2}), tmp_path / "run", sites, pause=PAUSE)
+    assert outcome.history[-1]["missed"]["west"].startswith("failed: no no")
+    assert sum(path.stat().st_size for path in (tmp_path / "run").glob("*.json*")) < len(reason) / 4
+
+
+@pytest.mark.parametrize("all_lose", [False, True])
+def test_one_site_that_was_chosen_alone_does_not_end_the_run(tmp_path: Path, all_lose: bool) -> None:
+    plan = config(training={"rounds": 3, "participation": 0.3}, rules={"patience": 5.0})
+    (alone,) = (NAMES[client] for client in participants(plan.seed, 2, 3, 0.3))
+    lost = NAMES[:3] if all_lose else (alone,)
+    sites = world(tmp_path, mishaps={(name, 2): with_model(nan) for name in lost})
+    outcome = coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
+    if all_lose:
+        assert outcome.diverged is not None and "diverged in round 2" in outcome.diverged
+    else:
+        assert outcome.diverged is None and [record["round"] for record in outcome.history] == [1, 2, 3]
+        assert outcome.history[1]["quarantined"] == {alone: "its answer holds numbers that are not finite"}
+        assert set(outcome.history[1]["answered"]) == {*NAMES[:3]} - {alone}
 
 
 def test_where_all_sites_lose_their_numbers_the_training_diverged(tmp_path: Path) -> None:

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 from tests.federate.coordinator.test_federated_run import assert_equal
-from tests.federate.makers import NAMES, Killed, Simulated, World, config, world
+from tests.federate.makers import NAMES, Killed, Simulated, World, after, config, exchange_keys, world
 
 from ffalm.data.types import Task
 from ffalm.engines.remote.message import Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate, owner_in
-from ffalm.federate.coordinator.run_continuity import check_may_join
+from ffalm.federate.coordinator.run_continuity import check_may_join, check_unchanged
+from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.peer_versions import read_versions
+from ffalm.system import toml
 
 PAUSE = 0.001
 SHORT = {"training": {"rounds": 3}}
@@ -76,6 +78,48 @@ def test_who_may_join_a_run_that_has_begun_follows_from_the_algorithms_state(tmp
     assert refused == {"fairfed", "fcfl"}
     with pytest.raises(UserError, match="differential privacy"):
         check_may_join(config(algorithm={"name": "fedavg"}, privacy={"noise": 1.0}), loans, tmp_path)
+
+
+def test_a_run_goes_on_where_the_folder_was_moved_with_its_plugins_and_weights(tmp_path: Path) -> None:
+    def plan(folder: str, weights: str = "start.safetensors") -> FederationConfig:
+        return config(model={"name": "mlp", "weights": f"{folder}/{weights}"})
+
+    (tmp_path / "config.toml").write_text(toml.dumps({**plan("/before").settings(), "plugins": ["/before/mine.py"]}))
+    (tmp_path / "encoding.json").touch()
+    check_unchanged(plan("/restored"), tmp_path)
+    with pytest.raises(UserError, match=r"The part 'model' of federation.toml has changed"):
+        check_unchanged(plan("/restored", "other.safetensors"), tmp_path)
+
+
+def test_a_run_goes_on_where_sites_tell_of_more_or_smaller_cells_than_before(tmp_path: Path) -> None:
+    for before, now in ((10, 4), (4, 20)):
+        root = tmp_path / str(now)
+        sites = world(root)
+        _stopped(root, sites, NAMES[:3], rules={"min_group": before})
+        outcome = coordinate(config(rules={"min_group": now}, training={"rounds": 3}), root / "run", sites, pause=PAUSE)
+        assert [record["answered"] for record in outcome.history] == [list(NAMES[:3])] * 3
+        notes = " ".join(json.loads((root / "run" / "result.json").read_text())["notes"])
+        assert "cannot bring its data" not in notes and "The metrics are without" not in notes
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_site_may_raise_its_own_min_group_between_two_rounds(tmp_path: Path, secure: bool) -> None:
+    sites = world(tmp_path, (300, 300, 300))
+    exchange_keys(sites.folders)
+    own = sites.folders["north"] / "site.toml"
+
+    def raise_floor() -> None:
+        own.write_text(own.read_text().replace("min_group = 0", "min_group = 30"))
+
+    after(3, raise_floor, sites)
+    plan = config(rules={"secure": secure}, training={"rounds": 4})
+    outcome = coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
+    assert "min_group = 30" in own.read_text()
+    assert not any(record["quarantined"] for record in outcome.history)
+    assert sum("north" not in record["answered"] for record in outcome.history) == 1  # until it has agreed again
+    assert outcome.history[-1]["answered"] == list(NAMES[:3])
+    (north, *_) = json.loads((tmp_path / "run" / "sites.json").read_text())["sites"]
+    assert north["withheld"]
 
 
 def test_whose_key_a_node_has_is_read_again_where_keys_were_replaced(tmp_path: Path) -> None:

@@ -17,7 +17,12 @@ from cryptography import x509
 
 from ffalm.errors import UserError
 from ffalm.federate.deploy import certificates
-from ffalm.federate.deploy.certificates import check_authority, ensure_server_certificate, write_authority
+from ffalm.federate.deploy.certificates import (
+    check_authority,
+    ensure_server_certificate,
+    why_untrusted,
+    write_authority,
+)
 from ffalm.federate.keys import fingerprint, read_private, write_key_pair
 
 
@@ -71,6 +76,26 @@ def test_a_coordinator_of_another_authority_is_not_trusted(coordinator: Path, tm
 def test_a_coordinator_under_another_name_is_not_trusted(coordinator: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         _greeting(coordinator, coordinator / "ca.crt", "elsewhere.example")
+
+
+def test_a_site_is_told_what_is_wrong_with_a_certificate(coordinator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def why(trusted: Path, name: str = "127.0.0.1") -> str:
+        with pytest.raises(ssl.SSLCertVerificationError) as error:
+            _greeting(coordinator, trusted, name)
+        return why_untrusted(str(error.value))
+
+    assert why(coordinator / "ca.crt", "elsewhere.example").startswith("is for another address")
+    assert why(coordinator / "ca.crt", "127.0.0.9").startswith("is for another address")
+    monkeypatch.setattr(certificates, "_SERVER_LIFE", datetime.timedelta(minutes=-1))
+    ensure_server_certificate(coordinator, "localhost")
+    assert why(coordinator / "ca.crt").startswith("has expired by this machine's clock")
+    monkeypatch.undo()
+    monkeypatch.setattr(certificates, "_CLOCKS_APART", -datetime.timedelta(hours=1))
+    ensure_server_certificate(coordinator, "localhost")
+    assert why(coordinator / "ca.crt").startswith("is not valid yet")
+    monkeypatch.undo()
+    write_authority(coordinator / "another", "clinics")
+    assert why(coordinator / "another" / "ca.crt").startswith("is no certificate of this federation")
 
 
 def test_a_good_certificate_is_kept_and_another_host_gets_a_new_one(coordinator: Path) -> None:
@@ -180,7 +205,7 @@ def test_an_authority_that_is_none_or_not_of_this_time_is_refused_at_a_site(
         check_authority(tmp_path / "other.crt")
     monkeypatch.setattr(certificates, "_AUTHORITY_LIFE", datetime.timedelta(minutes=-1))
     write_authority(tmp_path, "clinics")
-    with pytest.raises(UserError, match=r"ca\.crt expired on 20"):
+    with pytest.raises(UserError, match=r"ca\.crt expired on 20.*ffalm federate rotate-key .* --authority"):
         check_authority(tmp_path / "ca.crt")
     with pytest.raises(UserError, match=r"ca\.crt expired on 20"):
         ensure_server_certificate(tmp_path, "localhost")

@@ -126,7 +126,9 @@ def test_an_address_has_two_parts(text: str, parts: tuple[str, int]) -> None:
     assert host_and_port(text, Path("x")) == parts
 
 
-@pytest.mark.parametrize("text", ["", "fair.example", "fair.example:", "fair.example:http"])
+@pytest.mark.parametrize(
+    "text", ["", "fair.example", "fair.example:", "fair.example:http", "a:0", "a:65536", f"a:{'9' * 5000}"]
+)
 def test_an_address_without_a_port_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="HOST:PORT"):
         host_and_port(text, Path("x"))
@@ -154,6 +156,7 @@ def test_each_audit_has_a_folder_of_its_own(tmp_path: Path) -> None:
     folder = FederationFolder(tmp_path)
     first, second = folder.new_audit(), folder.new_audit()
     assert (folder.run, first.run, second.run) == (tmp_path / "run", tmp_path / "audits/1", tmp_path / "audits/2")
+    assert {path.stat().st_mode & 0o777 for path in (first.run.parent, first.run, second.run)} == {0o700}
     second.write_app()
     app = tomllib.loads((second.app / "pyproject.toml").read_text(encoding="utf-8"))
     settings = app["tool"]["flwr"]["app"]["config"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
+from ffalm.federate.deploy import process_log
 from ffalm.federate.deploy.process_log import environment_of, keep_rotating, logs_of, rotate
 from ffalm.federate.service_settings import Logs
 
@@ -26,6 +28,24 @@ def test_a_writer_goes_on_in_a_file_that_was_rotated_under_it(tmp_path: Path) ->
     assert file.read_bytes() == b"now"
     kept = {path.name: path.read_bytes() for path in tmp_path.glob("*.log.*")}
     assert kept == {"supernode.log.1": b"3" * 101, "supernode.log.2": b"2" * 101}
+
+
+def test_no_log_is_lost_where_a_full_disk_has_no_room_for_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "run.log"
+    for name, content in {"run.log": b"x" * 101, "run.log.1": b"earlier", "run.log.2": b"first"}.items():
+        (tmp_path / name).write_bytes(content)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(log: int, target: Path) -> None:
+        target.write_bytes(b"x")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(process_log, "_copy", full)
+    for _ in range(3):
+        assert not rotate(file, SMALL)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_nothing_is_rotated_below_the_size_or_where_it_is_off(tmp_path: Path) -> None:

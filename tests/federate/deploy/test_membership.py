@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import shutil
 import warnings
 from contextlib import suppress
@@ -12,7 +13,7 @@ import pytest
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy import operations
+from ffalm.federate.deploy import certificates, operations
 from ffalm.federate.deploy.certificates import server_key_matches
 from ffalm.federate.deploy.control import Control
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
@@ -179,7 +180,7 @@ def test_a_site_makes_a_new_pair_in_its_own_folder(clinics: FederationFolder, mo
 
 
 def test_the_coordinators_key_is_replaced_and_with_a_new_authority_the_old_certificate_is_refused(
-    clinics: FederationFolder, tmp_path: Path
+    clinics: FederationFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = clinics.coordinator
     before, authority = (own / "server.key").read_bytes(), (own / "ca.crt").read_bytes()
@@ -190,6 +191,9 @@ def test_the_coordinators_key_is_replaced_and_with_a_new_authority_the_old_certi
     old.mkdir()
     for name in ("server.key", "server.pem"):
         shutil.copy(own / name, old)
+    with monkeypatch.context() as patched:
+        patched.setattr(certificates, "_AUTHORITY_LIFE", datetime.timedelta(minutes=-1))
+        certificates.write_authority(own, "clinics")  # one that has expired
     rotate_server_key(clinics, authority=True)
     assert server_key_matches(own)
     assert (clinics.site("north") / "ca.crt").read_bytes() == (own / "ca.crt").read_bytes() != authority

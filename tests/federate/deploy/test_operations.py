@@ -25,6 +25,21 @@ def test_a_port_where_nobody_listens_is_told_from_one_that_answers_otherwise() -
         assert "--insecure" in _obstacle("127.0.0.1", other.getsockname()[1])
 
 
+def test_a_coordinator_listens_on_all_addresses_of_the_kind_that_sites_call(tmp_path: Path) -> None:
+    usual = {"fair.example:9": "0.0.0.0", "10.0.0.5:9": "0.0.0.0", "[fd00::5]:9": "::", "[::1]:9": "::1"}
+    for address, listen in {**usual, "127.0.0.1:9": "127.0.0.1", "localhost:9": "localhost"}.items():
+        (tmp_path / "federation.toml").write_text(f'address = "{address}"\n')
+        assert CoordinatorProcess(FederationFolder.find(tmp_path)).usual_listen == listen
+
+
+def test_an_address_that_is_none_of_this_machine_is_told_from_a_port_that_is_in_use() -> None:
+    for host in ("192.0.2.1", "nothing.invalid"):
+        with pytest.raises(UserError, match="is no address of this machine: name another by --listen"):
+            operations._require_free(host, free_port(), "change it")
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UserError, match=r"in use\): stop what does"):
+        operations._require_free("127.0.0.1", other.getsockname()[1], "change it")
+
+
 def test_a_name_that_is_not_known_and_a_network_that_is_shut_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")

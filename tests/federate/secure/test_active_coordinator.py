@@ -24,7 +24,8 @@ from ffalm.federate.secure import secure_clients, secure_site
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.first_asked import FILE
 from ffalm.federate.secure.payload import round_numbers, round_sum
-from ffalm.federate.secure.protocol import Neighbourhood, confirm, introduced, offer
+from ffalm.federate.secure.protocol import Circle, confirm, introduced, offer
+from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.site.answering import answer
 from ffalm.federate.terms import SiteTerms
 
@@ -84,7 +85,7 @@ def test_a_public_key_of_the_coordinators_own_is_refused(tmp_path: Path) -> None
 
     def swapped(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
         if move == "offer" and name == "north":
-            circle = Neighbourhood.from_text(facts["circle"])
+            circle = Circle.from_text(facts["circle"])
             forged = introduced(circle.run, 1, mine, NodeSigner(tmp_path, "south"))
             facts["circle"] = replace(circle, peers={**circle.peers, 1: ("south", *forged)}).to_text()
         return facts
@@ -236,7 +237,7 @@ def test_two_questions_at_once_never_get_the_same_mask(tmp_path: Path, monkeypat
 def test_masks_made_for_one_question_are_used_for_no_other(tmp_path: Path) -> None:
     def renamed(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
         if move == "offer":
-            facts["circle"] = replace(Neighbourhood.from_text(facts["circle"]), purpose="score").to_text()
+            facts["circle"] = replace(Circle.from_text(facts["circle"]), purpose="score").to_text()
         return facts
 
     sites = Lying(keyed(tmp_path), renamed)
@@ -318,11 +319,48 @@ def test_masks_of_sites_that_were_asked_different_questions_do_not_cancel() -> N
     assert abs(other.plan.values(other.run({}))["counts"]).max() > 2**32
 
 
+def test_how_large_a_sites_numbers_are_does_not_follow_from_asking_under_ever_other_ranges(tmp_path: Path) -> None:
+    """Whose numbers leave a range is told: halving one again and again told each site's loss to any digit."""
+    sites, said = World(keyed(tmp_path)), list[str]()
+    for bound in (0.02, 0.01, 0.03, 0.04, 0.01):
+        asked = replace(plan(), masking=Secure(loss_range=bound))
+        said.append(led(tmp_path, sites, asked))
+    beyond = ["north: its loss is beyond the agreed loss_range" in why for why in said]
+    assert beyond == [True, True, True, False, True]
+    assert "under 3 choices of [secure] in federation.toml, and another would tell" in said[3]
+
+
 # Circles
 
 
+def test_a_site_that_goes_by_the_number_of_another_is_refused(tmp_path: Path) -> None:
+    """Two sums over the clients 0, 1 and 3 would be over north, south and east, and then over west, south and east:
+    their difference tells what north answered to whoever knows what west did."""
+    folders = keyed(tmp_path)
+    coordinate(plan(), tmp_path / "run", World(folders), pause=0.001)
+    terms = SiteTerms.from_text((folders["south"] / "agreed.json").read_text())
+
+    def asked(stage: str, **facts: str) -> Message:
+        return answer(
+            "secure", Message(facts={"stage": stage, "terms": terms.key, **facts}), {"site": str(folders["south"])}
+        )
+
+    def circle(**numbers: int) -> str:
+        signers = {name: NodeSigner(folders[name], name) for name in numbers}
+        keys = {
+            numbers[name]: (name, *introduced(terms.run, numbers[name], KeyPair.new(), signers[name]))
+            for name in numbers
+        }
+        return Circle(terms.run, "train 1", "an attempt", 1, (1, *keys), keys, 2).to_text()
+
+    asked("key")
+    assert "offer" in asked("offer", circle=circle(north=0, west=2)).facts
+    with pytest.raises(UserError, match="other sites under the numbers that some had before"):
+        asked("offer", circle=circle(west=0, north=2))
+
+
 def test_circles_that_hide_less_than_agreed_or_are_of_another_run_are_refused(tmp_path: Path) -> None:
-    changes: dict[str, tuple[Callable[[Neighbourhood], Neighbourhood], str]] = {
+    changes: dict[str, tuple[Callable[[Circle], Circle], str]] = {
         "north": (lambda circle: replace(circle, threshold=2), "hides less than was agreed"),
         "south": (lambda one: replace(one, peers={0: one.peers[0]}, threshold=2), "hides less than was agreed"),
         "west": (lambda circle: replace(circle, client=3), "another run or site"),
@@ -331,7 +369,7 @@ def test_circles_that_hide_less_than_agreed_or_are_of_another_run_are_refused(tm
 
     def changed(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
         if move == "offer":
-            facts["circle"] = changes[name][0](Neighbourhood.from_text(facts["circle"])).to_text()
+            facts["circle"] = changes[name][0](Circle.from_text(facts["circle"])).to_text()
         return facts
 
     sites = Lying(keyed(tmp_path, 4), changed)
@@ -381,7 +419,7 @@ def test_sites_that_the_coordinator_made_up_do_not_count_as_sites_of_a_sum(tmp_p
 
     def enlarged(name: str, move: str, facts: dict[str, Any]) -> dict[str, Any]:
         if "circle" in facts:
-            circle = Neighbourhood.from_text(facts["circle"])
+            circle = Circle.from_text(facts["circle"])
             facts["circle"] = replace(circle, everyone=(*circle.everyone, *invented)).to_text()
         if move in ("confirm", "reveal"):
             lists = json.loads(facts["lists"])

@@ -7,20 +7,22 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.federate.makers import NAMES, World, config, exchange_keys, world
-from tests.federate.secure.parties import attempt
+from tests.federate.secure.parties import Attempt, attempt
 
 from ffalm.engines.remote.message import Fact, Failure, Kind, Message
-from ffalm.errors import UserError
+from ffalm.errors import PublicError, UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import NodeSigner
 from ffalm.federate.secure import protocol, shamir
 from ffalm.federate.secure.aggregator import TooFew
 from ffalm.federate.secure.crypto import KeyPair
-from ffalm.federate.secure.protocol import Neighbourhood, Offer, _key_statement, _offer_statement
+from ffalm.federate.secure.misdealing import Misdealing
+from ffalm.federate.secure.protocol import Circle, Offer, _key_statement, offer_statement
 
 Lie = Callable[[Message, Message, NodeSigner], Message]
 """Given a question, the honest answer and the site's signer: what the site says."""
@@ -54,8 +56,8 @@ def of_offers(change: Callable[[Offer], Offer], signed: bool = True) -> Lie:
         if "offer" not in given.facts:
             return given
         made = change(Offer.from_text(str(given.facts["offer"])))
-        circle = Neighbourhood.from_text(str(asked.facts["circle"]))
-        statement = _offer_statement(circle, circle.client, made.mask_key, made.min_sites)
+        circle = Circle.from_text(str(asked.facts["circle"]))
+        statement = offer_statement(circle, circle.client, made.mask_key, made.min_sites, made.dealing.fingerprint)
         made = replace(made, signature=signer.sign(statement if signed else "something else"))
         return replace(given, facts={**given.facts, "offer": made.to_text()})
 
@@ -75,12 +77,16 @@ def of_keys(key: str, signed: bool = True) -> Lie:
     return lie
 
 
+def announcing(made: Offer, **changes: Any) -> Offer:
+    return replace(made, dealing=replace(made.dealing, **changes))
+
+
 def resealed(made: Offer) -> Offer:
     return replace(made, sealed=dict.fromkeys(made.sealed, "00" * 60))
 
 
 def misannounced(made: Offer) -> Offer:
-    return replace(made, digests=dict.fromkeys(made.digests, ("00" * 32, "00" * 32)))
+    return announcing(made, digests=dict.fromkeys(made.dealing.digests, ("00" * 32, "00" * 32)))
 
 
 LIES: dict[str, tuple[Lie, str]] = {
@@ -89,6 +95,7 @@ LIES: dict[str, tuple[Lie, str]] = {
     "a mask key in capitals": (of_offers(lambda made: replace(made, mask_key="AB" * 32)), "is not a public key"),
     "more sites than there are": (of_offers(lambda made: replace(made, min_sites=99)), "asks for 99 sites"),
     "an offer that it did not sign": (of_offers(lambda made: made, signed=False), "'east' is not signed by the key"),
+    "another threshold": (of_offers(lambda made: announcing(made, threshold=2)), "is not made for its neighbours"),
     "shares that nobody can open": (of_offers(resealed), "The shares of client 3 cannot be opened"),
     "shares other than announced": (of_offers(misannounced), "client 3 are not those that it announced"),
     "a key that is no number": (of_keys("zz" * 32), "lacks its public key"),
@@ -145,29 +152,88 @@ def unfitting(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int
     return {holder: shamir._value(coefficients, holder + 1).to_bytes(33) for holder in holders}
 
 
-@pytest.mark.parametrize("drops", [False, True])
-def test_a_site_whose_shares_belong_to_no_secret_is_named(monkeypatch: pytest.MonkeyPatch, drops: bool) -> None:
+def random(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, bytes]:
+    """Shares that give another secret, by whichever holders it is put together."""
+    return {holder: secrets.randbelow(shamir.PRIME).to_bytes(33) for holder in holders}
+
+
+def short(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, bytes]:
+    """Shares that are none."""
+    return dict.fromkeys(holders, b"")
+
+
+Dealer = Callable[[bytes, Sequence[int], int], dict[int, bytes]]
+
+
+@pytest.mark.parametrize("dealer", [unfitting, random, short])
+def test_a_site_in_the_sum_whose_shares_belong_to_no_secret_is_named_and_proven_dishonest(
+    monkeypatch: pytest.MonkeyPatch, dealer: Dealer
+) -> None:
+    one = misdealing_attempt(monkeypatch, dealer)
+    one.masks({})
+    one.reveals({})
+    with pytest.raises(TooFew, match="the shares of client 3 do not fit together"):
+        one.total()
+    assert one.gathering.wrong == {3: "the shares that it dealt belong to no secret"}
+    one.gathering.misdealt[3].check("run", "train 1", one.signers[0])
+
+
+def test_a_site_outside_of_the_sum_whose_shares_belong_to_no_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for dealer, reason in ((unfitting, "belong to no secret"), (random, "do not give its key")):
+        one = misdealing_attempt(monkeypatch, dealer)
+        one.masks({3: "mask"})
+        one.reveals({})
+        with pytest.raises(TooFew, match="the shares of client 3 do not"):
+            one.total()
+        assert reason in one.gathering.wrong[3] and not one.gathering.misdealt
+
+
+def misdealing_attempt(monkeypatch: pytest.MonkeyPatch, dealer: Dealer) -> Attempt:
+    """An attempt of four, after the offers, in which the last one dealt wrong shares."""
     one = attempt(4)
     with monkeypatch.context() as patched:
-        patched.setattr(protocol, "split", unfitting)
+        patched.setattr(protocol, "split", dealer)
         one.secrets[3], made = protocol.offer(one.gathering.circle(3), one.pairs[3], one.signers[3])
         one.gathering.take(3, made)
     honest = {client: one.words[client] for client in (0, 1, 2)}
     one.words, everybody = honest, one.words
     one.offers({})
     one.words = everybody
-    one.masks({3: "mask"} if drops else {})
+    return one
+
+
+def test_nobody_proves_that_an_honest_site_dealt_wrong_shares() -> None:
+    one = attempt(4)
+    one.offers({})
+    one.masks({})
     one.reveals({})
-    with pytest.raises(TooFew, match="the shares of client 3 do not fit together"):
-        one.total()
-    assert one.gathering.wrong == {3: "the shares that it dealt belong to no secret"}
+    made = one.gathering.offers[3]
+    shares = {holder: told[3] for holder, told in one.told.items()}
+    about = "run", "train 1", one.gathering.attempt, 3, "site-3"
+    true = Misdealing(*about, made.mask_key, made.min_sites, made.dealing, made.signature, shares)
+    others = {holder: told[0] for holder, told in one.told.items()}
+    forged = replace(made.dealing, seed="00" * 32)
+    for wrong in (
+        true,
+        replace(true, shares={0: shares[0], 1: shares[1]}),  # of three that are needed
+        replace(true, shares={**shares, 0: shares[1]}),
+        replace(true, shares=others),
+        replace(true, dealing=forged),
+        replace(true, dealing=forged, signature=one.gathering.offers[2].signature),
+    ):
+        with pytest.raises(PublicError, match=r"does not prove that it dealt wrong shares|not signed by site-3"):
+            wrong.check("run", "train 1", one.signers[0])
+    assert Misdealing.from_text(true.to_text()) == true
 
 
-def test_a_run_that_such_a_site_stops_says_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dealer", [unfitting, random])
+def test_the_others_go_on_without_a_site_that_deals_shares_of_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dealer: Dealer
+) -> None:
     split, own = shamir.split, NAMES.index("east")
 
     def dealt(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, bytes]:
-        return (unfitting if dealing == [own] else split)(secret, holders, threshold)
+        return (dealer if dealing == [own] else split)(secret, holders, threshold)
 
     dealing: list[int] = []
     original = protocol._each
@@ -178,8 +244,12 @@ def test_a_run_that_such_a_site_stops_says_who_it_is(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(protocol, "_each", noted)
     monkeypatch.setattr(protocol, "split", dealt)
-    with pytest.raises(UserError, match="east: the shares that it dealt belong to no secret"):
-        coordinate(plan(), tmp_path / "run", Dishonest(tmp_path, lambda asked, given, signer: given), pause=0.001)
+    sites = Dishonest(tmp_path, lambda asked, given, signer: given)
+    outcome = coordinate(plan(), tmp_path / "run", sites, pause=0.001)
+    for record in outcome.history:
+        assert record["quarantined"] == {"east": "the shares that it dealt belong to no secret"}
+        assert record["answered"] == ["north", "south", "west"]
+    assert outcome.history[-1]["round"] == 2 and not sites.failures
 
 
 def test_a_site_that_tells_no_shares_is_named_where_they_are_needed() -> None:
@@ -199,7 +269,7 @@ def test_shares_are_told_even_where_the_next_sum_is_refused(tmp_path: Path) -> N
 
     def small(kind: Kind, name: str, message: Message) -> Message | Failure:
         if message.facts.get("stage") == "reveal" and "circle" in message.facts:
-            circle = Neighbourhood.from_text(str(message.facts["circle"]))
+            circle = Circle.from_text(str(message.facts["circle"]))
             message = replace(message, facts={**message.facts, "circle": replace(circle, threshold=2).to_text()})
         return Dishonest._answer(sites, kind, name, message)
 

@@ -14,7 +14,7 @@ from ffalm.federate.secure.aggregator import TooFew
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import Record, VectorLayout, Words, added
 from ffalm.federate.secure.protocol import (
-    Neighbourhood,
+    Circle,
     Offer,
     Secrets,
     apply,
@@ -306,7 +306,7 @@ def test_masks_of_two_sites_cancel() -> None:
 def test_what_travels_and_what_is_kept_comes_back_from_its_text() -> None:
     one = begun(3)
     circle, made, kept = one.gathering.circle(1), one.gathering.offers[1], one.secrets[1]
-    assert Neighbourhood.from_text(circle.to_text()) == circle
+    assert Circle.from_text(circle.to_text()) == circle
     assert Offer.from_text(made.to_text()) == made
     assert Secrets.from_text(kept.to_text()) == kept
     assert kept.seed.hex() not in repr(kept) and same(mask(kept, one.words[1], "question"), one.masked[1])

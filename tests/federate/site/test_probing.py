@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from tests.federate.makers import config, people, site_folder, world
@@ -39,6 +40,12 @@ def test_how_many_rows_hold_a_value_does_not_follow_from_asking_with_ever_larger
     refused = greeted(folder, 44)
     assert "would tell how many rows hold a value" in str(refused.facts["misfit"])
     assert "description" in greeted(folder, 20).facts
+
+
+def test_a_sites_log_names_what_a_coordinator_had_described(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    greeted(site_folder(tmp_path, "north", people(200, 1)), 20)
+    (said,) = caplog.messages
+    assert said.startswith("This site describes its rows: label loan, group sex, values of at least 20 rows")
 
 
 def test_a_floor_that_is_no_number_of_rows_is_refused_and_not_noted(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from ffalm.engines.lockstep.lane_stack import LaneStack
 from ffalm.engines.lockstep.layer_graph import Unreadable, read_layers
 from ffalm.engines.lockstep.layers import Layers
 from ffalm.engines.lockstep.torch_layers import TorchLayers
+from ffalm.engines.objective_trial import why_not_together
 from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.prepared_jobs import PreparedJob, grouped, prepare_job, same_function
 from ffalm.engines.stacked.choose import values_per_row
@@ -110,6 +111,7 @@ def _refused_model(job: Job, model: nn.Module) -> str | None:
 def _refused_settings(job: Job) -> str | None:
     """What of a job is refused whatever its model."""
     missing = LockstepEngine.lacks(job.spec.algorithm)
+    missing = missing or why_not_together(job.spec.algorithm, job.spec.task, job.federation.counts())
     if missing is not None:
         return missing
     if not local_optimizer(job.spec.training).plain:

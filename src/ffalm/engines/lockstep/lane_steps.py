@@ -101,7 +101,7 @@ class LaneSteps:
 
     def _prepared(self, source: Examples, rows: int) -> tuple[Examples, Callable[[], StepOutput]]:
         like = source.take(torch.arange(rows, device=source.y.device) % len(source))
-        batch = Examples(like.x.contiguous(), like.y, like.group)
+        batch = Examples(torch.cat([like.x]), like.y, like.group)  # plain, of compact features too
         if self._pool is None:
             return batch, lambda: self._train_on(batch)
         graph, seen = self._captured(batch)

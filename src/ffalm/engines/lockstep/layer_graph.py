@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from ffalm.engines.lockstep.layers import Convolution, Normalisation, Pooling
+from ffalm.engines.tracing import graph_of
 
 #: Modules and functions without weights that treat every row of a batch by itself.
 _ROW_MODULES = (nn.ReLU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Identity)
@@ -91,7 +92,7 @@ def _traced(model: nn.Module) -> fx.Graph:
         raise Unreadable("it has hooks")
     was = model.training
     try:
-        graphs = [fx.symbolic_trace(model.train(mode)).graph for mode in (False, True)]
+        graphs = [graph_of(model.train(mode)) for mode in (False, True)]
     except Exception as error:
         # Tracing runs the author's own code, so anything may come out of it.
         raise Unreadable("its code cannot be traced") from error

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ffalm.errors import PublicError
 
+_LONGEST = 2000  # characters of a text from a site
+
 Fact = bool | int | float | str
 """A plain value that travels beside the tensors."""
 
@@ -72,5 +74,6 @@ def understood() -> Iterator[None]:
 
 
 def printable(text: str) -> str:
-    """A text from a site as a terminal may show it: control characters, which could move its cursor, become "?"."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+    """A text from a site as it may be shown and kept: control characters, which could move a cursor, become "?", and
+    what would fill a disk is cut."""
+    return "".join(character if character.isprintable() else "?" for character in text[:_LONGEST])

@@ -15,6 +15,7 @@ from torch import nn
 
 from ffalm.engines.common import built_model
 from ffalm.engines.jobs import Engine, Job, Round, Together
+from ffalm.engines.objective_trial import why_not_together
 from ffalm.engines.prepared_jobs import PreparedJob, prepare_job
 from ffalm.engines.stacked.choose import why_not_stacked
 from ffalm.engines.stacked.grouping import stacks
@@ -107,6 +108,9 @@ def _why_not(job: Job, model: nn.Module) -> str | None:
     """Why a job with this fresh model cannot be stacked, in one sentence."""
     if job.spec.precision == "bf16":
         return "The stacked engine does not compute in bfloat16: use precision 'fp32' or 'tf32', or engine='loop'."
+    refused = why_not_together(job.spec.algorithm, job.spec.task, job.federation.counts())
+    if refused is not None:
+        return refused
     reason = why_not_stacked(model, job.federation.first_rows(3).x)
     name = type(model).__name__.lstrip("_")
     return None if reason is None else f"The model {name} cannot be stacked: {reason}; use engine='loop'."

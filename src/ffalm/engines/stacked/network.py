@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from ffalm.engines.tracing import graph_of
+
 #: Modules without weights that act on each value alone; called as they are on stacked values.
 _ELEMENTWISE_MODULES = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid,
@@ -142,7 +144,7 @@ def _traced(model: nn.Module) -> fx.Graph | None:
         return None
     was = model.training
     try:
-        graphs = [fx.symbolic_trace(model.train(mode)).graph for mode in (False, True)]
+        graphs = [graph_of(model.train(mode)) for mode in (False, True)]
     except Exception:
         # Tracing runs the author's own code, so anything may come out of it; the module is then mapped as it stands.
         return None

@@ -65,7 +65,7 @@ def notes_on(
             f"No site tells of any test row with {cell}: metrics that compare it are undefined (NaN)."
             for cell in cells(tally.compared().count == 0, task)
         ]
-    notes += [f"The site {site!r} did not score the final model ({reason})." for site, reason in missing.items()]
+    notes += [f"The metrics are without the site {site!r} ({reason})." for site, reason in missing.items()]
     return [*notes, *absences(history)]
 
 

@@ -341,7 +341,7 @@ class Members:
                 raise UserError(printable(str(answer.facts["misfit"])))
             counts = Counts.of(answer.tensors.get("counts", {}), self.agreed.task)
             before = self.counts.get(site)
-            if before and (before.rows, before.told["train"].tolist()) != (counts.rows, counts.told["train"].tolist()):
+            if before and not before.agrees(counts):
                 raise UserError("its training rows are not those that it agreed to have.")
         except UserError as error:
             self.refused[site] = f"The site {site!r} cannot bring its data: {error}"

@@ -14,8 +14,9 @@ from ffalm.errors import UserError, require
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.federation_config import FederationConfig
 
-#: Settings that may change between two starts of a run; sites may be added at the end of `sites` too.
-_MAY_CHANGE = ("rules", "secure", "address", "allow", "removed", "logs", "metrics", *study.AFTER_TRAINING)
+#: Settings that may change between two starts of a run; sites may be added at the end of `sites` too. Plugins lie
+#: elsewhere where the folder was moved or restored; what they are for is the algorithm, which is compared.
+_MAY_CHANGE = ("rules", "secure", "address", "allow", "removed", "logs", "metrics", "plugins", *study.AFTER_TRAINING)
 
 
 def check_unchanged(config: FederationConfig, run: Path) -> None:
@@ -23,7 +24,7 @@ def check_unchanged(config: FederationConfig, run: Path) -> None:
     kept, agreed = run / "config.toml", run / "encoding.json"
     if not agreed.exists():
         return
-    before, now = FederationConfig.parse(study.read(kept)), config
+    before, now = FederationConfig.parse({**study.read(kept), "plugins": []}), config  # whose plugins are imported
     added = now.sites[len(before.sites) :]
     changed = [name for name, value in _essence(now).items() if _essence(before)[name] != value]
     if now.sites[: len(before.sites)] != before.sites:
@@ -67,4 +68,7 @@ def _essence(config: FederationConfig) -> dict[str, Any]:
     settings = config.settings()
     training = {name: value for name, value in settings["training"].items() if name != "rounds"}
     kept = {name: value for name, value in settings.items() if name not in (*_MAY_CHANGE, "sites")}
-    return {**kept, "training": training}
+    model = dict(kept["model"])
+    if "weights" in model:
+        model["weights"] = Path(model["weights"]).name  # wherever the folder is now
+    return {**kept, "training": training, "model": model}

@@ -271,7 +271,8 @@ class SiteClients(SiteRequests, Clients):
         return read
 
     def _judge(self, answers: dict[str, Answer], asked: Sequence[str], sent: Snapshot) -> dict[str, Answer]:
-        """The answers that count. Where all that were asked have lost their numbers, the training itself diverged.
+        """The answers that count. Where all that were asked have lost their numbers, the training itself diverged; what
+        a single one of several members says is no proof of that, so the others are asked too.
 
         Under privacy all do: each change is bounded anyway, and judging one by the others would tell of them.
         """
@@ -279,7 +280,7 @@ class SiteClients(SiteRequests, Clients):
             return dict(answers)
         finite = {site: answer for site, answer in answers.items() if answer.finite}
         if not finite and answers and len(answers) == len(asked):
-            return answers
+            return answers if len(asked) > 1 or len(self._seen.counts) == 1 else {}
         for site in answers.keys() - finite.keys():
             self._quarantine(site, "its answer holds numbers that are not finite")
             del answers[site]

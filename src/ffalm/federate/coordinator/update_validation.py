@@ -69,6 +69,11 @@ class Counts:
             raise UserError("The site's counts of its training rows do not add up.")
         return cls(rows, {part: record[part] for part in PARTS}, {part: record[f"{part}.withheld"] for part in PARTS})
 
+    def agrees(self, other: Counts) -> bool:
+        """Whether both can be of the same training rows; a cell that is withheld in one may be told in the other."""
+        either = self.withheld["train"] | other.withheld["train"]
+        return self.rows == other.rows and bool((either | (self.told["train"] == other.told["train"])).all())
+
     def record(self) -> dict[str, Tensor]:
         """As `of` takes them."""
         masks = {f"{part}.withheld": mask for part, mask in self.withheld.items()}

@@ -24,7 +24,14 @@ _AUTHORITY_LIFE = datetime.timedelta(days=3650)
 _SERVER_LIFE = datetime.timedelta(days=397)
 _RENEW_BEFORE = datetime.timedelta(days=60)
 _CLOCKS_APART = datetime.timedelta(hours=1)  # a site's clock may be behind ours
-_LOCAL = ("localhost", "127.0.0.1")
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_OTHER = "is no certificate of this federation: ask the coordinator for ca.crt again"
+_UNTRUSTED = {
+    "certificate has expired": "has expired by this machine's clock: set it, or let the coordinator be started again, "
+    "which renews the certificate",
+    "certificate is not yet valid": "is not valid yet by this machine's clock: set it by NTP",
+    "certificate is not valid for": "is for another address than that in coordinator.toml: ask the coordinator for it",
+}
 
 
 def write_authority(folder: Path, name: str) -> None:
@@ -51,6 +58,11 @@ def write_authority(folder: Path, name: str) -> None:
     )
     write_private(folder / "ca.key", _key_text(key))
     write_atomic(folder / "ca.crt", certificate.public_bytes(Encoding.PEM))
+
+
+def why_untrusted(said: str) -> str:
+    """What is wrong with a coordinator's certificate, and what to do, by OpenSSL's own words."""
+    return next((words for sign, words in _UNTRUSTED.items() if sign in said), _OTHER)
 
 
 def check_authority(file: Path) -> None:
@@ -134,7 +146,9 @@ def _check_dates(certificate: x509.Certificate, file: Path) -> None:
     now = datetime.datetime.now(datetime.UTC)
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     require(
-        ends > now, f"The certificate {file} expired on {ends:%Y-%m-%d}: the coordinator must make a new federation."
+        ends > now,
+        f"The certificate {file} expired on {ends:%Y-%m-%d}: the coordinator must make a new authority (`ffalm "
+        "federate rotate-key FEDERATION --coordinator --authority`) and send its ca.crt to every site.",
     )
     require(
         begins <= now, f"The certificate {file} is good from {begins:%Y-%m-%d %H:%M} UTC on: set this machine's clock."

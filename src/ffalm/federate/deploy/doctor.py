@@ -37,8 +37,7 @@ def _coordinator(folder: FederationFolder) -> Iterator[Check]:
     running = coordinator.process.pid()
     yield Check("process", "ok", f"runs as {running}" if running else "not running")
     if running and coordinator.control.knows_keys:
-        inside = "127.0.0.1" if coordinator.usual_listen == "0.0.0.0" else coordinator.usual_listen
-        yield from machine_checks.connection(inside, port, own / "ca.crt")
+        yield from machine_checks.connection(coordinator.inside, port, own / "ca.crt")
     elif not running:
         yield machine_checks.port_free(coordinator.usual_listen, port)
         if config.metrics.port:

@@ -66,7 +66,8 @@ class FederationFolder:
         for number in itertools.count(1):
             place = self.path / "audits" / str(number)
             with suppress(FileExistsError):
-                place.mkdir(parents=True)
+                place.parent.mkdir(mode=0o700, exist_ok=True)
+                place.mkdir(mode=0o700)
                 break
         return replace(self, audit=f"audits/{number}")
 
@@ -256,6 +257,6 @@ def _names(facts: dict[str, Any], setting: str) -> list[str]:
 def host_and_port(address: str, file: Path) -> tuple[str, int]:
     """The two parts of HOST:PORT."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
         raise UserError(f"The address in {file} must read HOST:PORT, such as 10.0.0.5:18000; got {address!r}.")
     return host.strip("[]"), int(port)

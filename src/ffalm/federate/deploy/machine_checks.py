@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy.certificates import check_authority, read_certificate, server_key_matches
+from ffalm.federate.deploy.certificates import check_authority, read_certificate, server_key_matches, why_untrusted
 from ffalm.federate.peer_versions import read_versions
 
 Level = Literal["ok", "warn", "fail"]
@@ -123,7 +123,9 @@ def authority(file: Path) -> Check:
         check_authority(file)
     except UserError as error:
         return Check("authority", "fail", str(error))
-    return _dates("authority", file)
+    return _dates(
+        "authority", file, "make a new one by `ffalm federate rotate-key FEDERATION --coordinator --authority`"
+    )
 
 
 def server_certificate(folder: Path) -> Check:
@@ -132,15 +134,15 @@ def server_certificate(folder: Path) -> Check:
     again = "start the coordinator again, which makes new ones"
     if not server_key_matches(folder):
         return Check("server certificate", "fail", f"{file} and server.key do not fit, or not ca.crt: {again}")
-    return _dates("server certificate", file)
+    return _dates("server certificate", file, "start the coordinator again, which renews it")
 
 
-def _dates(name: str, file: Path) -> Check:
+def _dates(name: str, file: Path, remedy: str) -> Check:
     ends = read_certificate(file).not_valid_after_utc
     left, told = ends - datetime.datetime.now(datetime.UTC), f"valid until {ends:%Y-%m-%d}"
     if left < datetime.timedelta(0):
-        return Check(name, "fail", f"{file} expired on {ends:%Y-%m-%d}: restart the coordinator")
-    return Check(name, "warn", f"{told}: renew it soon") if left < _SOON else Check(name, "ok", told)
+        return Check(name, "fail", f"{file} expired on {ends:%Y-%m-%d}: {remedy}")
+    return Check(name, "warn", f"{told}: {remedy}") if left < _SOON else Check(name, "ok", told)
 
 
 def port_free(host: str, port: int) -> Check:
@@ -165,7 +167,7 @@ def connection(host: str, port: int, trusted: Path) -> list[Check]:
         after = datetime.datetime.now(datetime.UTC)
         link.close()
     except ssl.SSLCertVerificationError as error:
-        return [Check(name, "fail", f"TLS: {error.verify_message}: ask the coordinator for ca.crt; set both clocks")]
+        return [Check(name, "fail", f"TLS: the certificate there {why_untrusted(error.verify_message)}")]
     except socket.gaierror:
         return [Check(name, "fail", f"{host} is not known: check the address and this machine's DNS")]
     except (OSError, http.client.HTTPException) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -16,7 +17,7 @@ from typing import TypedDict
 
 from ffalm.errors import UserError, require
 from ffalm.federate.deploy import fleet_gateway, site_node
-from ffalm.federate.deploy.certificates import check_authority, ensure_server_certificate
+from ffalm.federate.deploy.certificates import check_authority, ensure_server_certificate, why_untrusted
 from ffalm.federate.deploy.control import Control
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.folder_format import upgrade
@@ -33,6 +34,7 @@ _SECONDS_TO_START = 180.0  # one that ends before is noticed at once
 _SECONDS_TO_CONNECT = 5.0
 _CALLS_AT_ONCE = 4
 _LOOPBACK = "127.0.0.1"
+_ON_LOOPBACK = {"0.0.0.0": _LOOPBACK, "::": "::1"}  # who listens on all addresses
 _SECONDS_BETWEEN_TRIES = 3.0
 _SECONDS_TO_LET_IN = 45.0
 _SECONDS_BETWEEN_LOOKS = 0.1
@@ -43,8 +45,8 @@ _REFUSALS = {
     "of this folder is connected already",
     site_node.REFUSED: "refuses this site's signature: set both clocks by NTP, or send it the site's "
     f"new {PUBLIC} if the key was replaced",
-    "CERTIFICATE_VERIFY_FAILED": "has no certificate of this federation: ask the coordinator for ca.crt again",
 }
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
 class Registered(TypedDict):
@@ -99,9 +101,11 @@ class CoordinatorProcess:
 
     @property
     def usual_listen(self) -> str:
-        """The address to listen on where none is asked for: loopback if sites call it so, otherwise all."""
+        """The address to listen on where none is asked for: loopback if sites call it so, otherwise all of its kind."""
         host = self.folder.address[0]
-        return host if host in ("localhost", "::1") or host.startswith("127.") else "0.0.0.0"
+        if host in ("localhost", "::1") or host.startswith("127."):
+            return host
+        return "::" if ":" in host else "0.0.0.0"
 
     def require_running(self) -> None:
         """Refuse to go on without a coordinator; one that is starting is waited for."""
@@ -118,6 +122,11 @@ class CoordinatorProcess:
     def nodes(self) -> dict[str, int | None]:
         """The number of each registered site's node, as far as it is known."""
         return {site: entry["node"] for site, entry in (self._entries() or {}).items()}
+
+    @property
+    def inside(self) -> str:
+        """The address at which this machine reaches it, where it listens as usual."""
+        return _ON_LOOPBACK.get(self.usual_listen, self.usual_listen)
 
     @property
     def _metrics_port(self) -> int:
@@ -268,6 +277,8 @@ def stop_all(processes: dict[str, FlowerProcess]) -> list[str]:
 
 
 def _refusal(said: str) -> str | None:
+    if _UNTRUSTED in said:
+        return f"shows a certificate that {why_untrusted(said)}"
     return next((words for sign, words in _REFUSALS.items() if sign in said), None)
 
 
@@ -293,7 +304,7 @@ def _obstacle(host: str, port: int) -> str:
 
 def _answers(host: str, port: int) -> bool:
     try:
-        socket.create_connection((_LOOPBACK if host == "0.0.0.0" else host, port), timeout=1).close()
+        socket.create_connection((_ON_LOOPBACK.get(host, host), port), timeout=1).close()
     except OSError:
         return False
     return True
@@ -303,7 +314,9 @@ def _require_free(host: str, port: int, otherwise: str) -> None:
     try:
         fleet_gateway.listener(host, port).close()
     except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise UserError(
-            f"The coordinator cannot listen on {host}:{port} ({reason}): stop what does, or {otherwise}."
-        ) from None
+        why = "The coordinator cannot listen on"
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            raise UserError(
+                f"{why} {host}:{port} ({os.strerror(error.errno)}): stop what does, or {otherwise}."
+            ) from None
+        raise UserError(f"{why} {host}, which is no address of this machine: name another by --listen.") from None

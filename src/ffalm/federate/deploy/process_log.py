@@ -76,13 +76,9 @@ def rotate(file: Path, logs: Logs) -> bool:
     try:
         if not logs.most_bytes or file.stat().st_size <= logs.most_bytes:
             return False
-        for number in range(logs.keep - 1, 0, -1):
-            older = _numbered(file, number)
-            if older.exists():
-                older.replace(_numbered(file, number + 1))
         with open(file, "r+b") as log:
             if logs.keep:
-                _copy(log.fileno(), _numbered(file, 1))
+                _keep_copy(log.fileno(), file, logs.keep)
             log.truncate(0)
         return True
     except OSError:  # a full disk must not end the process that logs
@@ -107,6 +103,18 @@ def keep_rotating(seconds: float = _SECONDS) -> threading.Event:
 
     threading.Thread(target=look, name="log rotation", daemon=True).start()
     return ended
+
+
+def _keep_copy(log: int, file: Path, keep: int) -> None:
+    """Copy a log to FILE.1, and make the older ones older: only once the copy is whole, since the disk may be full."""
+    whole = _numbered(file, 0)
+    try:
+        _copy(log, whole)
+        for number in range(keep - 1, -1, -1):
+            if _numbered(file, number).exists():
+                _numbered(file, number).replace(_numbered(file, number + 1))
+    finally:
+        whole.unlink(missing_ok=True)
 
 
 def _copy(log: int, target: Path) -> None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from ffalm.errors import PublicError, UserError, require
 from ffalm.federate.secure.crypto import KeyPair, digest, valid_public_key
 from ffalm.federate.secure.fixed_point import VectorLayout, Words, added
+from ffalm.federate.secure.misdealing import Misdealing, belong
 from ffalm.federate.secure.protocol import (
     FEWEST_SITES,
+    Circle,
     ForwardedOffer,
-    Neighbourhood,
     Offer,
     SignedKey,
     apply,
@@ -27,6 +28,9 @@ from ffalm.federate.secure.shamir import join
 
 Told = Mapping[int, Mapping[int, bytes]]
 """By who tells: the share of each site's secret that it tells."""
+
+
+_NO_SECRET = "the shares that it dealt belong to no secret"
 
 
 class TooFew(Exception):
@@ -45,22 +49,24 @@ class Aggregator:
     attempt: str = field(default_factory=lambda: secrets.token_hex(16))
     offers: dict[int, Offer] = field(default_factory=dict)
     wrong: dict[int, str] = field(default_factory=dict)  # what was wrong with what a site told
+    misdealt: dict[int, Misdealing] = field(default_factory=dict)  # of sites whose shares belong to no secret, proof
 
     @classmethod
     def of(cls, run: str, purpose: str, keys: Mapping[int, SignedKey], neighbours: int, share: float) -> Aggregator:
         """An attempt with these sites, in circles that are drawn anew."""
         return cls(run, purpose, keys, ring(sorted(keys), neighbours), share)
 
-    def circle(self, client: int) -> Neighbourhood:
+    def circle(self, client: int) -> Circle:
         """What a site is told at the beginning."""
         peers = {other: self.keys[other] for other in self.neighbours[client]}
         everyone = tuple(sorted(self.keys))
-        return Neighbourhood(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
+        return Circle(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
 
     def take(self, client: int, offer: Offer) -> None:
         """Keep a site's offer; raises `UserError` where it is not made for its circle or no other site can use it."""
         holders = {client, *self.neighbours[client]}
-        if offer.digests.keys() != holders or offer.sealed.keys() != holders - {client}:
+        made_for = offer.dealing.digests.keys() == holders and offer.sealed.keys() == holders - {client}
+        if not made_for or offer.dealing.threshold != self._needed(client):
             raise UserError("its offer for a secure sum is not made for its neighbours")
         require(valid_public_key(offer.mask_key), "the mask key in its offer for a secure sum is not a public key")
         require(
@@ -85,7 +91,14 @@ class Aggregator:
         """What a site is passed on of its neighbours' offers."""
         found = {other: self.offers[other] for other in self.neighbours[client] if other in self.offers}
         return {
-            other: ForwardedOffer(one.mask_key, one.min_sites, one.signature, one.sealed[client], one.digests[client])
+            other: ForwardedOffer(
+                one.mask_key,
+                one.min_sites,
+                one.dealing.fingerprint,
+                one.signature,
+                one.sealed[client],
+                one.dealing.digests[client],
+            )
             for other, one in found.items()
         }
 
@@ -106,11 +119,22 @@ class Aggregator:
         for words in masked.values():
             total = added(total, words)
         for client in masked:
-            seed = self._secret(client, told, kind=0)
-            apply(total, own_mask(seed, self.attempt), add=False)
+            apply(total, own_mask(self._seed(client, told), self.attempt), add=False)
         for client in self.offers.keys() - masked.keys():
-            self._remove_dropped(total, client, masked.keys(), self._secret(client, told, kind=1), question)
+            self._remove_dropped(total, client, masked.keys(), self._shared(client, told, kind=1), question)
         return total
+
+    def _seed(self, client: int, told: Told) -> bytes:
+        """The seed of a site's own mask; where its shares give another than it announced, the site is named."""
+        shares, offer = self._right(client, told, kind=0), self.offers[client]
+        if not belong(shares, offer.dealing):
+            self.wrong[client] = _NO_SECRET
+            about = self.run, self.purpose, self.attempt, client, self.keys[client][0]
+            self.misdealt[client] = Misdealing(
+                *about, offer.mask_key, offer.min_sites, offer.dealing, offer.signature, shares
+            )
+            raise TooFew(f"the shares of client {client} do not fit together")
+        return join(shares)
 
     def _remove_dropped(
         self, total: Words, client: int, summed: Collection[int], private: bytes, question: str
@@ -125,28 +149,30 @@ class Aggregator:
                 key = pair.shared(bytes.fromhex(self.offers[other].mask_key), mask_purpose(self.attempt, question))
                 apply(total, key, add=other > client)
 
-    def _secret(self, client: int, told: Told, kind: int) -> bytes:
-        """A site's secret from the shares that are those it announced; others are refused, and who told them named.
+    def _shared(self, client: int, told: Told, kind: int) -> bytes:
+        """A site's secret from its shares; where they belong to none, the site is named."""
+        try:
+            return join(self._right(client, told, kind))
+        except PublicError:
+            self.wrong[client] = _NO_SECRET
+            raise TooFew(f"the shares of client {client} do not fit together") from None
 
-        So is the site itself where its own shares belong to no secret.
-        """
+    def _right(self, client: int, told: Told, kind: int) -> dict[int, bytes]:
+        """As many shares of a site's secret as are needed, all of them as it announced them; others are refused, and
+        who told them named."""
         right: dict[int, bytes] = {}
         for teller in self._within(client, told):
             share = told[teller].get(client)
             if share is None:
                 self.wrong[teller] = f"it told no share of client {client}"
-            elif digest(share) == self.offers[client].digests[teller][kind]:
+            elif digest(share) == self.offers[client].dealing.digests[teller][kind]:
                 right[teller] = share
             else:
                 self.wrong[teller] = f"it told a share of client {client} that is not the one it was given"
         lowest = self._needed(client)
         if len(right) < lowest:
             raise TooFew(f"only {len(right)} of the {lowest} shares of client {client} were told")
-        try:
-            return join(dict(list(right.items())[:lowest]))
-        except PublicError:
-            self.wrong[client] = "the shares that it dealt belong to no secret"
-            raise TooFew(f"the shares of client {client} do not fit together") from None
+        return dict(list(right.items())[:lowest])
 
     def _within(self, client: int, there: Collection[int]) -> list[int]:
         return [other for other in sorted({client, *self.neighbours[client]}) if other in there]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
+from functools import cache
 
 from ffalm.errors import PublicError
 
@@ -53,10 +54,16 @@ def valid_public_key(text: str) -> bool:
     """Whether a text is a public key in hexadecimal, and not a point of low order, with which no secret is shared."""
     try:
         key = bytes.fromhex(text)
-        KeyPair.new().shared(key, "check")
+        _probe().shared(key, "check")
     except (ValueError, PublicError):
         return False
     return key.hex() == text
+
+
+@cache
+def _probe() -> KeyPair:
+    """A pair that serves to check others' keys alone."""
+    return KeyPair.new()
 
 
 def sealed(key: bytes, content: bytes, about: str) -> bytes:

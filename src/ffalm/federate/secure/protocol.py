@@ -24,7 +24,7 @@ import math
 import secrets as randomness
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class Unusable(UserError):
         self.clients = tuple(errors)
 
 
-class _Text:
+class AsText:
     """A dataclass that travels, or is kept, as JSON; bytes are written in hexadecimal."""
 
     what: ClassVar[str] = "message of a secure sum"
@@ -85,8 +85,24 @@ class _Text:
             raise PublicError(f"its {cls.what} is malformed") from None
 
 
+class About(Protocol):
+    """Which attempt something is about."""
+
+    @property
+    def run(self) -> str:
+        """The run."""
+
+    @property
+    def purpose(self) -> str:
+        """What is summed: "train 3", "score"."""
+
+    @property
+    def attempt(self) -> str:
+        """A name that no other attempt has."""
+
+
 @dataclass(frozen=True)
-class Neighbourhood(_Text):
+class Circle(AsText):
     """What a site is told when an attempt begins: its neighbours' public keys, and how many must answer to the end."""
 
     run: str
@@ -103,16 +119,30 @@ class Neighbourhood(_Text):
 
 
 @dataclass(frozen=True)
-class Offer(_Text):
+class Dealing:
+    """Whose shares are what, as their dealer announces: a share told later can be checked, and so can the secret."""
+
+    threshold: int  # shares give a secret
+    seed: str  # the digest of the seed
+    digests: dict[int, tuple[str, str]]  # by holder, of both shares
+
+    @property
+    def fingerprint(self) -> str:
+        """What the dealer signs."""
+        return digest(json.dumps([self.threshold, self.seed, sorted(self.digests.items())]).encode())
+
+
+@dataclass(frozen=True)
+class Offer(AsText):
     """What a site lets the others know: nothing here is secret but what is sealed."""
 
     what: ClassVar[str] = "offer for a secure sum"
 
     mask_key: str  # public
     min_sites: int  # fewest in a sum that this site takes part in
-    signature: str  # of both
+    dealing: Dealing
+    signature: str  # of these
     sealed: dict[int, str]  # by neighbour, both shares
-    digests: dict[int, tuple[str, str]]  # by holder, of both shares, so that a share told later can be checked
 
 
 @dataclass(frozen=True)
@@ -121,16 +151,17 @@ class ForwardedOffer:
 
     mask_key: str
     min_sites: int
+    dealing: str  # its fingerprint
     signature: str
     sealed: str
     digests: tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Secrets(_Text):
+class Secrets(AsText):
     """What a site keeps of an attempt from move to move, for its own eyes."""
 
-    circle: Neighbourhood
+    circle: Circle
     seed: bytes = field(repr=False)
     mask_private: bytes = field(repr=False)
     held: dict[int, Shares] = field(repr=False)  # shares that this site holds, by whose secrets they are of
@@ -151,7 +182,7 @@ def introduced(run: str, client: int, own: KeyPair, signer: Signer) -> tuple[str
     return key, signer.sign(_key_statement(run, client, signer.name, key))
 
 
-def offer(circle: Neighbourhood, own: KeyPair, signer: Signer, min_sites: int = FEWEST_SITES) -> tuple[Secrets, Offer]:
+def offer(circle: Circle, own: KeyPair, signer: Signer, min_sites: int = FEWEST_SITES) -> tuple[Secrets, Offer]:
     """The first move; `own` is the pair with which this site seals and opens messages.
 
     Raises `Unusable` where what was passed on as neighbours' keys is not theirs.
@@ -189,11 +220,12 @@ def offer(circle: Neighbourhood, own: KeyPair, signer: Signer, min_sites: int = 
         for other in neighbours
     }
     marks = {holder: (digest(seeds[holder]), digest(keys[holder])) for holder in holders}
+    dealing = Dealing(circle.threshold, digest(seed), marks)
     mine = {circle.client: (seeds[circle.client], keys[circle.client])}
     public = pair.public.hex()
-    signature = signer.sign(_offer_statement(circle, circle.client, public, min_sites))
+    signature = signer.sign(offer_statement(circle, circle.client, public, min_sites, dealing.fingerprint))
     kept = Secrets(circle, seed, pair.private, mine, {circle.client: min_sites})
-    return kept, Offer(public, min_sites, signature, bodies, marks)
+    return kept, Offer(public, min_sites, dealing, signature, bodies)
 
 
 def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, ForwardedOffer], signer: Signer) -> Secrets:
@@ -210,7 +242,7 @@ def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, ForwardedOffer], si
 
     def open_shares(other: int) -> Shares:
         body = passed[other]
-        statement = _offer_statement(circle, other, body.mask_key, body.min_sites)
+        statement = offer_statement(circle, other, body.mask_key, body.min_sites, body.dealing)
         signer.check(circle.peers[other][0], statement, body.signature)
         require_public(valid_public_key(body.mask_key), f"The mask key of client {other} is not a valid public key.")
         try:
@@ -353,7 +385,7 @@ def apply(words: Words, key: bytes, add: bool) -> None:
         (np.add if add else np.subtract)(value, piece, out=value)
 
 
-def _sealing(own: KeyPair, circle: Neighbourhood, other: int) -> bytes:
+def _sealing(own: KeyPair, circle: Circle, other: int) -> bytes:
     return own.shared(circle.key(other), f"shares {circle.attempt}")
 
 
@@ -365,9 +397,10 @@ def _key_statement(run: str, client: int, name: str, key: str) -> str:
     return json.dumps(["ffalm key", run, client, name, key])
 
 
-def _offer_statement(circle: Neighbourhood, client: int, mask_key: str, min_sites: int) -> str:
-    return json.dumps(["ffalm offer", circle.run, circle.purpose, circle.attempt, client, mask_key, min_sites])
+def offer_statement(about: About, client: int, mask_key: str, min_sites: int, dealing: str) -> str:
+    """What a site signs of its offer; of a dealing its fingerprint."""
+    return json.dumps(["ffalm offer", about.run, about.purpose, about.attempt, client, mask_key, min_sites, dealing])
 
 
-def _list_statement(circle: Neighbourhood, lists: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
+def _list_statement(circle: Circle, lists: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
     return json.dumps(["ffalm list", circle.run, circle.purpose, circle.attempt, *lists])

@@ -47,10 +47,10 @@ from ffalm.federate.secure.payload import (
 )
 from ffalm.federate.secure.protocol import Offer, SignedKey
 from ffalm.federate.secure.protocol import needed as needed_of
+from ffalm.federate.secure.secure_answers import told_shares, unusable_clients
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, question_key, words_of
 from ffalm.privacy.tallies import made_whole, reach
-from ffalm.system.files import parsed_json
 
 Upcoming = Callable[[], Sequence[str]]
 """Who is to take part in the next sum; nobody where this is the last."""
@@ -78,6 +78,7 @@ class SecureClients(SiteRequests):
     _keys: dict[str, SignedKey] = field(init=False, default_factory=dict)  # public, by site
     _found: int = field(init=False, default=0)  # how many answered the last question of the attempt under way
     _ready: Aggregator | None = field(init=False, default=None)  # whose offers came with the last reveal
+    _misdealt: list[str] = field(init=False, default_factory=list)  # proofs against sites that spoilt the sum under way
 
     @property
     def summed(self) -> list[int]:
@@ -170,7 +171,7 @@ class SecureClients(SiteRequests):
         """The summed words and whose they are; where too few answer, everybody is asked again as patience allows."""
         members = list(wanted) if asking.whole else list(self._seen.counts)
         asked = [site for site in wanted if site in members]
-        self.missed, self.quarantined = {}, {}
+        self.missed, self.quarantined, self._misdealt = {}, {}, []
         until: float | None = None
         while True:
             asked, before = [site for site in asked if site not in self.quarantined], len(self.quarantined)
@@ -220,6 +221,7 @@ class SecureClients(SiteRequests):
         except TooFew as error:
             self._found = len(told)
             self._say("training", f"The sum could not be unmasked: {error}.")
+            self._misdealt += [proof.to_text() for proof in gathering.misdealt.values()]
             self._quarantine_wrong(gathering)
             return None
         for client, reason in gathering.wrong.items():
@@ -285,7 +287,10 @@ class SecureClients(SiteRequests):
         for site, answer in answers.items():
             if "unusable" in answer.facts:
                 client = names.index(site)
-                accusers[client], reasons[client] = _clients(answer), printable(str(answer.facts.get("refused", "")))
+                accusers[client], reasons[client] = (
+                    unusable_clients(answer),
+                    printable(str(answer.facts.get("refused", ""))),
+                )
                 self.missed[site] = f"failed: {reasons[client]}"
         for client, by in gathering.accused(accusers).items():
             self._quarantine(names[client], f"most of its neighbours cannot use its key or offer: {reasons[by]}")
@@ -338,6 +343,8 @@ class SecureClients(SiteRequests):
         for client, site in self._named(signatures).items():
             facts: dict[str, Fact] = {"stage": "reveal", "attempt": gathering.attempt, "last": not coming}
             facts["lists"] = lists
+            if self._misdealt:
+                facts["misdealt"] = json.dumps(self._misdealt)
             if following is not None and client in following.keys:
                 facts["circle"] = following.circle(client).to_text()
             questions[site] = self._question(site, facts)
@@ -348,7 +355,7 @@ class SecureClients(SiteRequests):
             self._ready = following
         if not coming:
             self._keys.clear()
-        return {self._config.sites.index(site): _shares(answer) for site, answer in answers.items()}
+        return {self._config.sites.index(site): told_shares(answer) for site, answer in answers.items()}
 
     def _later_answers(self, gathering: Aggregator, questions: dict[str, Message]) -> dict[str, Message]:
         """What those answer whose masked numbers are there: these count, even if their site fails from now on."""
@@ -389,20 +396,3 @@ class SecureClients(SiteRequests):
                 f"The sites' answers add up to other {part} rows than they agreed to have, and secure sums do not show "
                 "whose are wrong: let every site check that its file is the one it agreed with, and run again."
             )
-
-
-def _clients(answer: Message) -> list[int]:
-    """The clients whose keys or offers a site says it cannot use; none where it makes no sense."""
-    try:
-        return [int(client) for client in parsed_json(str(answer.facts["unusable"]))]
-    except (KeyError, ValueError, TypeError):
-        return []
-
-
-def _shares(answer: Message) -> dict[int, bytes]:
-    """The shares in an answer; none where it makes no sense."""
-    try:
-        told = parsed_json(str(answer.facts["shares"]))
-        return {int(client): bytes.fromhex(share) for client, share in told.items()}
-    except (KeyError, ValueError, TypeError, AttributeError):
-        return {}

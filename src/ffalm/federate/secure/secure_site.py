@@ -25,6 +25,7 @@ from ffalm.federate.keys import SECRETS, Signer, forget_secrets
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import MOST_BITS, histogram_numbers, with_histograms
+from ffalm.federate.secure.misdealing import Misdealing
 from ffalm.federate.secure.payload import (
     COUNTS,
     Numbers,
@@ -37,8 +38,8 @@ from ffalm.federate.secure.payload import (
 from ffalm.federate.secure.private_payload import NoiseShare, private_round_numbers, private_score_numbers
 from ffalm.federate.secure.protocol import (
     MOST_SITES,
+    Circle,
     ForwardedOffer,
-    Neighbourhood,
     Secrets,
     Unusable,
     accept,
@@ -80,7 +81,7 @@ class SecureSite:
         """What this site has answered in this run."""
         return AnswerLedger(self.folder, self.terms)
 
-    def checked(self, circle: Neighbourhood) -> Neighbourhood:
+    def checked(self, circle: Circle) -> Circle:
         """The circle, if it is of this run and hides this site's answer as agreed and as its site.toml insists."""
         size = len(circle.peers) + 1
         require_public(
@@ -186,7 +187,7 @@ def respond(asked: Message, site: SecureSite) -> Message:
             vault.keep(kept)
             return Message(facts={"signature": signature})
         shares = reveal(kept, summed, dropped, signatures, site.signer)
-        site.ledger.summed(kept.circle.purpose, summed)
+        site.ledger.summed(kept.circle.purpose, summed, _dishonest(asked, kept.circle, site))
         vault.forget_attempt()
         told: dict[str, Fact] = {"shares": json.dumps({client: share.hex() for client, share in shares.items()})}
         if "circle" in facts:
@@ -229,10 +230,7 @@ def answered_round(
 def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[str, Disclosed]]) -> Message:
     """The answer to the last scoring, masked."""
 
-    terms, reach = site.terms, told_reach(asked)
-    with understood():
-        bits = int(asked.facts.get("count_bits", MOST_BITS))
-    require_public(1 <= bits <= MOST_BITS, "The coordinator tells no number of bits of a count.")
+    terms, reach, bits = site.terms, told_reach(asked), _count_bits(asked)
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
         told = worked()
@@ -274,8 +272,10 @@ def _masked(
     with understood():
         question = parsed_json(str(asked.facts["secure"]))
         passed = {
-            int(client): ForwardedOffer(str(key), int(least), str(signature), str(body), (str(first), str(second)))
-            for client, (key, least, signature, body, first, second) in question["passed"].items()
+            int(client): ForwardedOffer(
+                str(key), int(least), str(dealing), str(signature), str(body), (str(first), str(second))
+            )
+            for client, (key, least, dealing, signature, body, first, second) in question["passed"].items()
         }
         attempt, sites, largest = str(question["attempt"]), int(question["sites"]), int(question["largest"])
         agreed = str(question["layout"])
@@ -293,6 +293,8 @@ def _masked(
         except Unusable as error:
             return Message(facts=_refusal(error))
         fewest = max(kept.circle.threshold, kept.min_sites[kept.circle.client])  # in any sum, whoever reveals it
+        bounds = site.secure.model_range, site.secure.state_range, site.secure.loss_range, site.secure.bits
+        site.ledger.ranged(purpose, [*bounds, sites, _count_bits(asked)])
         kept = replace(kept, fewest=site.ledger.fewest(purpose, fewest) if site.terms.privacy else 0)
         vault.keep(kept)
     layout, numbers = found(site.secure, sites, kept.fewest)
@@ -305,6 +307,14 @@ def _masked(
     except OutOfRange as error:
         return Message(facts={"refused": error.public})
     return Message({"masked": tensors(mask(kept, words, same))}, {"question": same})
+
+
+def _count_bits(asked: Message) -> int:
+    """The bits of a count in a question for score histograms."""
+    with understood():
+        bits = int(asked.facts.get("count_bits", MOST_BITS))
+    require_public(1 <= bits <= MOST_BITS, "The coordinator tells no number of bits of a count.")
+    return bits
 
 
 def _drawn_for(purpose: str, asked: Message, scale: float) -> str:
@@ -337,7 +347,7 @@ def question_key(asked: Message, common: str, layout: str, largest: int) -> str:
 def passed_text(attempt: str, passed: dict[int, ForwardedOffer], layout: VectorLayout, largest: int) -> str:
     """What `_masked` reads in the fact "secure"."""
     lines = {
-        client: [body.mask_key, body.min_sites, body.signature, body.sealed, *body.digests]
+        client: [body.mask_key, body.min_sites, body.dealing, body.signature, body.sealed, *body.digests]
         for client, body in passed.items()
     }
     return json.dumps(
@@ -365,7 +375,17 @@ def _refusal(error: UserError) -> dict[str, Fact]:
     return {"refused": error.public, **whose}
 
 
+def _dishonest(asked: Message, circle: Circle, site: SecureSite) -> dict[int, str]:
+    """The clients, by name, that are proven to have dealt shares of no secret in an earlier attempt at this sum."""
+    with understood():
+        proofs = [Misdealing.from_text(str(text)) for text in parsed_json(str(asked.facts.get("misdealt", "[]")))]
+    for proof in proofs:
+        proof.check(circle.run, circle.purpose, site.signer)
+    return {proof.client: proof.name for proof in proofs}
+
+
 def _offered(vault: SecretStore, circle: str, site: SecureSite) -> dict[str, Fact]:
-    kept, made = offer(site.checked(Neighbourhood.from_text(circle)), vault.pair(), site.signer, site.min_sites)
+    kept, made = offer(site.checked(Circle.from_text(circle)), vault.pair(), site.signer, site.min_sites)
+    site.ledger.numbered({client: name for client, (name, _, _) in kept.circle.peers.items()})
     vault.keep(kept)
     return {"offer": made.to_text()}

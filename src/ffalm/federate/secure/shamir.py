@@ -12,7 +12,7 @@ from ffalm.errors import PublicError
 
 PRIME = 2**256 + 297  # the first above every secret of 32 bytes
 SECRET_BYTES = 32
-_SHARE_BYTES = 33
+SHARE_BYTES = 33
 
 
 def split(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, bytes]:
@@ -20,7 +20,7 @@ def split(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, by
     assert len(secret) == SECRET_BYTES
     assert 1 <= threshold <= len(set(holders)) == len(holders)
     coefficients = [int.from_bytes(secret), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
-    return {holder: _value(coefficients, holder + 1).to_bytes(_SHARE_BYTES) for holder in holders}
+    return {holder: _value(coefficients, holder + 1).to_bytes(SHARE_BYTES) for holder in holders}
 
 
 def join(shares: Mapping[int, bytes]) -> bytes:

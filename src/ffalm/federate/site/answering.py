@@ -95,6 +95,8 @@ class LocalSite:
                     log.warning("A column cannot be used, should the federation want it: %s", problem)
                 fewest = fewest_rows(self._min_group(min_group))
                 described(self._folder, fewest)
+                about = shared.label, shared.group, fewest
+                log.warning("This site describes its rows: label %s, group %s, values of at least %d rows.", *about)
                 facts["description"] = rows.description(columns, fewest).to_json()
             except UserError as error:
                 facts["misfit"] = self._misfit(error)
@@ -115,7 +117,7 @@ class LocalSite:
             parts = self._rows(terms)
             if self._run() != terms.run:
                 SecretStore(self._folder).end()  # secrets of a run whose end this site missed
-            self._cache.keep_terms(terms)
+            self._cache.keep_terms(terms, self._min_group(terms.min_group))
             log.warning("This site takes part in the run %r of %r.", terms.run, terms.task.name)
             return Message({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
         except UserError as error:
@@ -329,9 +331,10 @@ class LocalSite:
         return {"min_group": self._min_group(terms.min_group)}
 
     def _key(self) -> str:
-        """The key of the terms that this site holds; empty where it holds none that it can read."""
+        """The key of the terms that this site holds; empty where it holds none that it can read, or told its rows
+        under another `min_group` than its site.toml has now."""
         terms = self._held()
-        return "" if terms is None else terms.key
+        return "" if terms is None or not self._cache.told_under(self._min_group(terms.min_group)) else terms.key
 
     def _run(self) -> str | None:
         """The run of these terms."""
@@ -346,7 +349,7 @@ class LocalSite:
 
     def _agreed(self, asked: Message) -> SiteTerms:
         terms = self._cache.terms()
-        if terms is None or terms.key != asked.facts.get("terms"):
+        if terms is None or self._key() != asked.facts.get("terms"):
             raise PublicError(f"The site {self._config.name!r} does not have these terms yet: it must agree first.")
         require_public(terms.blind or not _of_groups(asked), "This federation did not agree on a model of the groups.")
         return self._acceptable(terms)

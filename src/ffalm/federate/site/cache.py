@@ -31,11 +31,16 @@ class SiteCache:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / ".cache"
-        self._agreed = folder / "agreed.json"
+        self._agreed, self._floor = folder / "agreed.json", folder / "agreed.min_group"
 
-    def keep_terms(self, terms: SiteTerms) -> None:
-        """Remember what was agreed."""
+    def keep_terms(self, terms: SiteTerms, min_group: int) -> None:
+        """Remember what was agreed, and the fewest rows of a cell that was told then."""
         write_atomic(self._agreed, terms.to_text())
+        write_atomic(self._floor, str(min_group))
+
+    def told_under(self, min_group: int) -> bool:
+        """Whether the rows that the coordinator knows of are those that it may know, as far as was noted."""
+        return not self._floor.exists() or self._floor.read_text(encoding="utf-8") == str(min_group)
 
     def terms(self) -> SiteTerms | None:
         """What was agreed last, None where nothing was."""

@@ -1,0 +1,70 @@
+"""What an algorithm of a user's own gives a server, checked before it is recorded under a wrong name or fails later.
+
+The facts of a class are checked before round 1, its state and the clients' weights as they are computed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from ffalm.algorithms import Algorithm, Measure
+from ffalm.errors import UserError, require, short_repr
+from ffalm.fairness import METRICS
+
+#: What a round's record holds besides metrics and the state, whose entries stand beside them.
+_RECORDED = frozenset({"round", "weights", "train_loss", "negative_weight_share", "seconds", "epsilon", *METRICS})
+_ROUNDING = 1e-4  # of a sum of weights in float32
+_NAMES = ("broadcasts", "server_vectors", "client_vectors", "uploads", "gradients", "products", "server_settings")
+
+
+def check_start(algorithm: Algorithm, state: Any) -> None:
+    """Refuse facts of the class that would be read as others, and a state that cannot be kept or recorded."""
+    for name in _NAMES:
+        value = getattr(algorithm, name)
+        named = isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
+        require(named, f"`{name}` of {algorithm.title} must be a tuple of names; got {short_repr(value)}.")
+    measure = algorithm.measure
+    known = isinstance(measure, Measure)
+    require(known, f"`measure` of {algorithm.title} must be one of ffalm.Measure; got {short_repr(measure)}.")
+    _check_state(algorithm, "start", state)
+    taken = sorted(_RECORDED & state.keys())
+    require(
+        not taken,
+        f"The state of {algorithm.title} has an entry {taken[0] if taken else ''!r}, which is the name of something "
+        "else in the record of a round: give it another name.",
+    )
+
+
+def check_update(algorithm: Algorithm, given: Any, taking_part: Tensor) -> None:
+    """Refuse what is no weight for each client and the next state; weights that are not finite end a run by themselves.
+
+    Weights of clients that did not take part count for nothing: a model averaged by the others' alone would shrink.
+    """
+    if not (isinstance(given, tuple) and len(given) == 2):
+        raise UserError(f"`update` of {algorithm.title} must return weights and a state; got {short_repr(given)}.")
+    (weights, state), clients = given, len(taking_part)
+    shape = tuple(weights.shape) if isinstance(weights, Tensor) else short_repr(weights)
+    require(
+        shape == (clients,),
+        f"`update` of {algorithm.title} must return one weight per client, of shape ({clients},); got {shape}.",
+    )
+    total = float(weights[taking_part].sum())
+    require(
+        not math.isfinite(total) or abs(total - 1) < _ROUNDING,
+        f"The weights that `update` of {algorithm.title} gives to the clients that took part (`report.taking_part`) "
+        f"must sum to 1; their sum is {total:.6g}.",
+    )
+    _check_state(algorithm, "update", state)
+
+
+def _check_state(algorithm: Algorithm, hook: str, state: Any) -> None:
+    kept = isinstance(state, dict) and all(isinstance(value, Tensor) for value in state.values())
+    require(kept, f"The state that `{hook}` of {algorithm.title} gives must be a dict of tensors; got {_shown(state)}.")
+
+
+def _shown(state: Any) -> str:
+    odd = [name for name, value in state.items() if not isinstance(value, Tensor)] if isinstance(state, dict) else []
+    return f"{odd[0]!r} of type {type(state[odd[0]]).__name__}" if odd else short_repr(state)

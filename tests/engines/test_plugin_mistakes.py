@@ -1,0 +1,100 @@
+"""Mistakes in algorithms of one's own: refused with the hook and the remedy, or computed one client after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from tests.test_simulate import FAST, federation
+from torch import Tensor
+
+import ffalm
+from ffalm.engines.objective_trial import why_not_together
+from ffalm.errors import UserError
+
+
+def algorithm(**body: Any) -> ffalm.Algorithm:
+    cls: type[ffalm.Algorithm] = type("Own", (ffalm.Algorithm,), {"name": "own", "title": "Own", **body})
+    return dataclass(frozen=True)(cls)()
+
+
+def refusal(engine: str = "loop", **body: Any) -> str:
+    with pytest.raises(UserError) as refused:
+        ffalm.simulate(algorithm(**body), federation(), **{**FAST, "engine": engine, "rounds": 1, "model": "linear"})
+    return str(refused.value)
+
+
+def mean_over_clients(_: Any, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
+    return batch.losses.mean()
+
+
+def mean_with_padding(_: Any, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
+    return batch.losses.mean(-1)
+
+
+def branching(_: Any, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
+    mean = ffalm.fairness.masked_mean(batch.losses, batch.mask)
+    return mean if mean > 0 else -mean
+
+
+def worst_group(_: Any, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
+    means, present = ffalm.fairness.group_means(batch.losses, batch.groups, batch.mask, batch.task.compared)
+    return means.masked_fill(~present, float("-inf")).amax(-1)
+
+
+@pytest.mark.parametrize("objective", [mean_over_clients, mean_with_padding, branching])
+def test_an_objective_for_one_client_at_a_time_is_not_computed_for_many_at_once(objective: Any) -> None:
+    """On a tensor of many clients it would give other numbers, and nobody would notice."""
+    own = algorithm(objective=objective)
+    settings: dict[str, Any] = {"rounds": 2, "model": "linear", "device": "cpu", "batch_size": 8}
+    by_itself = ffalm.simulate(own, federation(), engine="loop", **settings)
+    assert ffalm.simulate(own, federation(), **settings).state_dict["0.weight"].equal(by_itself.state_dict["0.weight"])
+    assert "engine='loop'" in refusal("stacked", objective=objective)
+
+
+def test_a_sound_objective_is_computed_for_many_at_once() -> None:
+    fed = federation()
+    assert why_not_together(algorithm(objective=worst_group), fed.task, fed.counts()) is None
+    by_logits = algorithm(
+        objective=lambda _, batch, state: ffalm.fairness.masked_mean(1 - batch.favourable_probability(), batch.mask),
+        by_outputs=lambda _, task: True,
+    )
+    assert why_not_together(by_logits, fed.task, fed.counts()) is None
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        (lambda _, batch, state: batch.losses, "one number per client"),
+        (lambda _, batch, state: batch.losses.mean(-1, keepdim=True), "one number per client"),
+        (lambda _, batch, state: batch.losses.detach().sum(-1), "computed from the losses"),
+    ],
+)
+def test_an_objective_that_is_no_function_to_minimise_is_refused(objective: Any, told: str, engine: str) -> None:
+    assert told in refusal(engine, objective=objective)
+
+
+def test_a_state_named_as_something_else_in_the_record_is_refused() -> None:
+    """It would stand in the place of the accuracy in the history, and in that of the round in the data frame."""
+    for name in ("accuracy", "weights", "round", "dpd"):
+        entry = {name: torch.zeros((), dtype=torch.float64)}
+        assert repr(name) in refusal(start=lambda _, task, counts, entry=entry: entry)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"start": lambda _, task, counts: {"q": 1.0}}, "dict of tensors; got 'q' of type float"),
+        ({"start": lambda _, task, counts: None}, "`start` of Own gives must be a dict"),
+        ({"update": lambda _, state, report: None}, "`update` of Own must return weights and a state"),
+        ({"update": lambda _, state, report: (torch.ones(2) / 2, state)}, "one weight per client, of shape (3,)"),
+        ({"update": lambda _, state, report: (torch.ones(3), state)}, "sum to 1; their sum is 3"),
+        ({"client_vectors": "velocity"}, "`client_vectors` of Own must be a tuple of names; got 'velocity'"),
+        ({"measure": "trained"}, "`measure` of Own must be one of ffalm.Measure; got 'trained'"),
+    ],
+)
+def test_what_a_hook_must_give_is_told(body: dict[str, Any], told: str) -> None:
+    assert told in refusal(**body)
