@@ -131,3 +131,17 @@ def test_thresholds_are_not_judged_on_the_rows_that_they_were_fitted_to(cli: Cli
     (tmp_path / "again.csv").symlink_to(scores)
     code, _, said = cli("repair", scores, *COLUMNS, "--test", tmp_path / "again.csv")
     assert (code, "must name other rows" in said) == (2, True)
+
+
+def test_printed_thresholds_decide_as_the_files_do(cli: Cli, scores: Path, tmp_path: Path) -> None:
+    """Leaves of a tree give many rows the same score: rounded up, a threshold would leave all of them out."""
+    table = pd.read_csv(scores)
+    leaves = (np.round(table["p"] * 13) / 13).clip(1 / 13, 12 / 13)
+    table.assign(p=leaves).to_csv(scores, index=False)
+    code, shown, _ = cli("repair", scores, *COLUMNS, "--target", "dpd <= 0.1", "--out", tmp_path / "repaired")
+    assert code == 0
+    lines = [line.split() for line in shown[shown.index("Thresholds\n\n Group") :].splitlines()]
+    printed = {line[0]: float(line[1]) for line in lines if line[:1] in (["f"], ["m"])}
+    written = pd.read_csv(tmp_path / "repaired" / "predictions.csv")
+    decided = np.where(written["score"] >= written["group"].map(printed), "yes", "no")
+    assert decided.tolist() == written["prediction"].tolist()

@@ -91,13 +91,19 @@ def thresholds(result: RepairedScores) -> Table:
         columns.append(Column("calibration error", "percent", 1))
     rows = []
     for name, mix in result.thresholds.groups.items():
-        text = ", ".join(f"{value:.6g}" + (f" (chance {chance:.0%})" if len(mix) > 1 else "") for value, chance in mix)
+        text = ", ".join(_exact(value) + (f" (chance {chance:.0%})" if len(mix) > 1 else "") for value, chance in mix)
         rows.append(row(name, text, result.group_auc[name], *([errors[name]] if errors else [])))
-    rows.append(row("not known", f"{result.thresholds.single:.6g}", *[None] * (len(columns) - 2)))
+    rows.append(row("not known", _exact(result.thresholds.single), *[None] * (len(columns) - 2)))
     caption = "AUC: how well the score ranks within the group, which no threshold changes."
     if errors:
         caption += " Calibration error: mean distance between probability and observed share, in points."
     return Table("Thresholds", columns, [Section(rows)], caption)
+
+
+def _exact(threshold: float) -> str:
+    """A threshold with all its digits: it is one of the scores, and rounded up it would leave out the rows at it."""
+    short = f"{threshold:.6g}"
+    return short if float(short) == threshold else repr(float(threshold))
 
 
 def who_pays(result: RepairedScores) -> Table:
