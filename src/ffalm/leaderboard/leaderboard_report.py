@@ -41,13 +41,12 @@ def overall(board: Board, found: Sequence[Standing]) -> Table:
     ]
     sections = []
     rows = totals(found)
+    cells = max(one.cells for one in rows)
     for target in dict.fromkeys(one.target for one in rows):
         own = [one for one in rows if one.target == target]
         most = max(one.first for one in own)
-        sections.append(
-            Section([_total(one, titles[one.method], 0 < one.first == most) for one in own], target, target)
-        )
-    cells = max(one.cells for one in rows)
+        listed = [_total(one, titles[one.method], 0 < one.first == most, cells) for one in own]
+        sections.append(Section(listed, target, target))
     caption = (
         f"Of {cells} cell{'s' * (cells != 1)}, those in which a method is first or tied with the first, and those in "
         "which it qualifies (fit); its mean rank; mean accuracy where it qualifies; share of seeds in which the target "
@@ -56,9 +55,11 @@ def overall(board: Board, found: Sequence[Standing]) -> Table:
     return Table("Over all cells", columns, sections, caption, key="target")
 
 
-def _total(one: Total, title: str, most: bool) -> Row:
+def _total(one: Total, title: str, most: bool, cells: int) -> Row:
     accuracy = one.accuracy if one.qualified else None
-    return row(Cell(title, bold=most), one.first, one.qualified, one.rank, accuracy, one.held, one.hypervolume)
+    note = f"in {one.cells} of {cells} cells" if one.cells < cells else ""
+    own = Cell(title, bold=most)
+    return row(own, one.first, one.qualified, one.rank, accuracy, one.held, one.hypervolume, note=note)
 
 
 def of_cell(board: Board, found: Sequence[Standing], cell: str, seeds: int) -> Table:
