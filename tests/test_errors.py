@@ -37,3 +37,10 @@ def test_a_name_is_suggested_whatever_its_case() -> None:
 
 def test_nothing_is_offered_where_nothing_is_known() -> None:
     assert str(unknown("setting", "x", [])) == "There is no setting 'x': there are none."
+
+
+def test_names_of_other_libraries_are_answered_with_ours() -> None:
+    known = ("lr", "lr_step", "rounds", "clients")
+    assert str(unknown("keyword", "learning_rate", known)) == "There is no keyword 'learning_rate': did you mean 'lr'?"
+    assert "did you mean 'rounds'?" in str(unknown("keyword", "num_rounds", known))
+    assert "did you mean 'step'?" in str(unknown("keyword", "steps", ("step", "size")))

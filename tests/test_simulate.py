@@ -359,3 +359,8 @@ def test_a_fraction_is_no_seed_and_nothing_is_no_federation() -> None:
 def test_a_model_that_gives_no_tensor_is_refused() -> None:
     with pytest.raises(UserError, match="must give a tensor of logits; it gave a tuple"):
         ffalm.simulate(ffalm.FedAvg(), federation(), model=lambda: nn.LSTM(4, 2), rounds=1, **FAST)
+
+
+def test_what_on_round_does_with_its_record_leaves_the_history_alone() -> None:
+    result = ffalm.simulate(ffalm.FedAvg(), federation(), rounds=2, on_round=lambda record: record.clear())
+    assert [record["round"] for record in result.history] == [1, 2]

@@ -16,6 +16,13 @@ from typing import Any, ClassVar, TypeVar
 #: What a site sends of an error that has no public part.
 NOT_PUBLIC = "The reason may name local data, so it is in the site's own log only."
 
+#: What other libraries call things, and our word.
+_ELSEWHERE = {
+    "epochs": "local_epochs", "l2": "weight_decay", "learning_rate": "lr", "max_grad_norm": "clip",
+    "n_clients": "clients", "n_rounds": "rounds", "num_clients": "clients", "num_rounds": "rounds",
+    "random_state": "seed",
+}  # fmt: skip
+
 _LONGEST_VALUE = 100
 _LONGEST_SENTENCE = 2000
 
@@ -54,7 +61,8 @@ def unknown(kind: str, name: Any, known: Iterable[str]) -> UserError:
     names = sorted(known)
     folded = {one.casefold(): one for one in names}
     given = name[:_LONGEST_VALUE].casefold() if isinstance(name, str) else ""
-    near = difflib.get_close_matches(given, folded, n=1, cutoff=0.5)
+    meant = _ELSEWHERE.get(given, given)
+    near = [meant] if meant in folded else difflib.get_close_matches(given, folded, n=1, cutoff=0.5)
     hint = f"did you mean {folded[near[0]]!r}?" if near else f"choose one of {', '.join(names)}."
     hint = hint if names else "there are none."
     return UserError(f"There is no {kind} {short_repr(name)}: {hint}")

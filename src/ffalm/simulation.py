@@ -186,7 +186,7 @@ def simulate(
 
     def tell(run: Run | ClientsAlone, record: Record) -> None:
         if on_round is not None:
-            on_round(record)
+            on_round(dict(record))  # its own: the history is kept
         if line is not None:
             line(f"{chosen.title}, seed {run.jobs[0].spec.seed}", record)
 
