@@ -14,7 +14,7 @@ import ffalm
 DOCS = ROOT / "docs"
 #: The pages of the site that are files; the leaderboards are written by their command.
 SITE = [
-    *sorted(page for page in DOCS.rglob("*.md") if not page.name.startswith("leaderboard-")),
+    *sorted(DOCS.rglob("*.md")),
     *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
 ]
 

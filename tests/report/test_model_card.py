@@ -78,4 +78,4 @@ def test_noisy_counts_have_no_intervals() -> None:
 
 
 def test_names_from_files_are_shown_and_never_markup() -> None:
-    assert "\\<b\\>" in card(replace(FACTS, title="<b>"), USE)
+    assert "&lt;b\\>" in card(replace(FACTS, title="<b>"), USE)

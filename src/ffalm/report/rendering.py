@@ -228,7 +228,8 @@ def latex(text: str) -> str:
 
 def markdown(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
-    escaped = "".join(f"\\{character}" if character in "\\`*_{}[]<>#|" else character for character in text)
+    escaped = "".join(f"\\{character}" if character in "\\`*_{}[]>#|" else character for character in text)
+    escaped = escaped.replace("<", "&lt;")  # some readers of Markdown show the backslash of an escaped one
     return " ".join(escaped.split())
 
 
