@@ -12,7 +12,7 @@ from tests.docs.blocks import ROOT
 import ffalm
 
 DOCS = ROOT / "docs"
-#: The pages of the site that are files; the leaderboards are written by their command.
+#: The pages of the site that are files.
 SITE = [
     *sorted(DOCS.rglob("*.md")),
     *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
