@@ -222,6 +222,17 @@ def test_a_model_that_cannot_be_sent_to_workers_is_refused() -> None:
         )
 
 
+def test_a_model_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def net() -> nn.Module:
+        return nn.Linear(3, 2)
+
+    net.__module__, net.__qualname__ = "__main__", "net"
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "net", net, raising=False)
+    with pytest.raises(UserError, match="the function net is known to this session alone"):
+        ffalm.compare(federation(), "fedavg", seeds=2, workers=2, rounds=1, model=net, engine="loop")
+
+
 def test_an_algorithm_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """It pickles by its name, and a worker has no such name: it would die, with a traceback of its own."""
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
