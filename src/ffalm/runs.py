@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from operator import add
@@ -61,12 +62,20 @@ class Result:
     facts: ModelFacts | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but a function that makes the model and cannot be pickled, such as a lambda."""
+        """The function that makes the model as bytes, since a program that reads results need not know it; None where
+        it cannot be pickled, such as a lambda."""
         try:
-            pickle.dumps(self.factory)
+            made = pickle.dumps(self.factory)
         except Exception:  # whatever an object of the user's raises
-            return {**self.__dict__, "factory": None}
-        return self.__dict__
+            made = None
+        return {**self.__dict__, "factory": made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        factory = None
+        if state["factory"] is not None:
+            with suppress(Exception):  # as above
+                factory = pickle.loads(state["factory"])
+        self.__dict__.update(state, factory=factory)
 
     def __copy__(self) -> Result:
         """With the function that makes the model, whether or not it can be pickled."""

@@ -154,7 +154,7 @@ def simulate(
     them.
 
     What the program has set in torch (`torch.no_grad`, autocast, a default device) changes no number; threads that
-    train at the same time take turns.
+    train at the same time take turns, so `on_round` must not wait for another thread that trains or loads a model.
     """
     shared = RunSettings.from_keywords(settings)
     seeds = [seed_of(number) for number in listed(seed)]

@@ -14,7 +14,7 @@ from ffalm.config import parse
 from ffalm.errors import UserError
 from ffalm.outcome import LeftOut
 from ffalm.studies.execution import plan_execution
-from ffalm.studies.grid import drop_incompatible, plans, run_of
+from ffalm.studies.grid import drop_incompatible, forget_changed_data, plans, run_of
 
 SETTINGS: dict[str, Any] = {"seeds": 1, "clients": 2, "rounds": 1, "target": None, "engine": "loop", "model": "linear"}
 SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
@@ -32,6 +32,19 @@ def test_a_study_reads_a_file_that_has_changed_again(tmp_path: Path, monkeypatch
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")  # where the same name is another file
     assert rows(400) == 80
+
+
+def test_another_thread_may_read_data_while_a_study_looks_for_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {"first": [()], "second": [()]}
+
+    def of_a_file(source: str) -> list[tuple[Any, ...]]:
+        states[f"{source}, of another thread"] = [()]
+        return [()]
+
+    monkeypatch.setattr("ffalm.studies.grid._states", states)
+    monkeypatch.setattr("ffalm.studies.grid._state", of_a_file)
+    forget_changed_data()
+    assert len(states) == 4
 
 
 def test_the_grid_runs_over_skews_then_algorithms_then_seeds() -> None:

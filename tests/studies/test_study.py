@@ -96,6 +96,13 @@ def test_a_stopped_study_resumes_and_ends_as_if_it_had_not_been_stopped(tmp_path
         compute_study(parse(read(tmp_path / "out" / "config.toml")), tmp_path / "out", existing="resume")
 
 
+@pytest.mark.parametrize("progress", [True, False])
+def test_what_on_round_does_with_its_record_leaves_the_history_alone(progress: bool) -> None:
+    settings: dict[str, Any] = {"seeds": 1, "rounds": 2, "model": "linear", "engine": "loop", "progress": progress}
+    study = ffalm.compare(federation(), "fedavg", on_round=lambda run, record: record.clear(), **settings)
+    assert [record["round"] for record in study.results[0].history] == [1, 2]
+
+
 def test_a_table_may_be_given_by_its_path(tmp_path: Path) -> None:
     x, y, group = arrays(200)
     frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(paid=y, sex=group, branch=np.arange(200) % 3)
@@ -213,6 +220,17 @@ def test_a_model_that_cannot_be_sent_to_workers_is_refused() -> None:
         ffalm.compare(
             federation(), "fedavg", seeds=2, workers=2, rounds=1, model=lambda: nn.Linear(3, 2), engine="loop"
         )
+
+
+def test_a_model_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def net() -> nn.Module:
+        return nn.Linear(3, 2)
+
+    net.__module__, net.__qualname__ = "__main__", "net"
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "net", net, raising=False)
+    with pytest.raises(UserError, match="the function net is known to this session alone"):
+        ffalm.compare(federation(), "fedavg", seeds=2, workers=2, rounds=1, model=net, engine="loop")
 
 
 def test_an_algorithm_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +105,15 @@ def test_copies_of_a_result_predict_with_a_model_of_ones_own() -> None:
         assert np.array_equal(one.predict(x), local.predict(x))
     with pytest.raises(UserError, match="a function of yours"):
         pickle.loads(pickle.dumps(local)).predict(x)
+
+
+def test_a_result_is_read_where_the_function_of_its_model_is_not_known(
+    federation: ffalm.Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = replace(ffalm.simulate("fedavg", federation, rounds=1), factory=two_logits)
+    kept = pickle.dumps(result)
+    monkeypatch.delattr(sys.modules[__name__], "two_logits")
+    assert repr(pickle.loads(kept)) == repr(result)
 
 
 def test_the_group_is_refused_where_there_are_no_thresholds(result: ffalm.Result) -> None:

@@ -53,7 +53,7 @@ def choose(
 
 def _fastest(job: Job, together: Mapping[Together, int], algorithms: Sequence[Algorithm]) -> tuple[Engine, str]:
     """Small dense models gain most by stacking; convolutions by graphs on a GPU, and on a CPU by neither."""
-    tried = [why_not_together(one, job.spec.task, job.federation.counts()) for one in algorithms]
+    tried = [why_not_together(one, job.federation) for one in algorithms]
     refused = next((reason for reason in tried if reason is not None), None)
     if refused is not None:
         return LoopEngine(), refused

@@ -13,25 +13,27 @@ from torch.nn.functional import cross_entropy
 from ffalm.algorithms import Algorithm, Batch, Rows, State
 from ffalm.data.types import Task
 from ffalm.errors import UserError
+from ffalm.federation import Federation
 
 _LANES, _ROWS = 5, 7  # unlike the number of labels and groups, so that axes taken for each other are noticed
 _OURS = "ffalm."
 
 
-def why_not_together(algorithm: Algorithm, task: Task, counts: Tensor) -> str | None:
+def why_not_together(algorithm: Algorithm, federation: Federation) -> str | None:
     """Why an objective gives many clients at once other numbers than each of them alone, in one sentence; else None.
 
-    `counts` are training rows per (client, label, group). Ours are tested, and not tried here.
+    Ours are tested, and not tried here.
     """
     if type(algorithm).__module__.startswith(_OURS):
         return None
+    task = federation.task
     draws = torch.Generator().manual_seed(0)
     labels = torch.randint(task.labels, (_LANES, _ROWS), generator=draws)
     groups = torch.randint(task.groups, (_LANES, _ROWS), generator=draws)
     outputs = torch.randn(_LANES, _ROWS, task.labels, generator=draws, dtype=torch.float64)
     mask = torch.arange(_ROWS) < torch.arange(_LANES).add(_ROWS - _LANES + 1).unsqueeze(1)  # the last lane is full
     try:
-        sent = _state(algorithm, task, counts)
+        sent = _state(algorithm, task, federation.counts())
         state = {
             name: torch.stack([value.double() + 0.1 * lane for lane in range(_LANES)]) for name, value in sent.items()
         }

@@ -105,13 +105,13 @@ _states: dict[Any, list[tuple[Any, ...]]] = {}  # of each source's files when th
 
 def forget_changed_data() -> None:
     """Read data again whose files have changed: called before a study, so that all of its runs have the same rows."""
-    changed = [source for source, state in _states.items() if state != _state(source)]
+    changed = [source for source, state in list(_states.items()) if state != _state(source)]  # threads may add some
     if changed:
         _dataset.cache_clear()
     for key in [key for key in _federations if key[0] in changed]:
         del _federations[key]
     for source in changed:
-        del _states[source]
+        _states.pop(source, None)
 
 
 def _state(source: Any) -> list[tuple[Any, ...]]:

@@ -195,7 +195,11 @@ class OpenStudy:
 
     def compute(self, on_round: Listener | None = None) -> Study:
         """Compute the runs that are left, and return the study in the folder."""
-        listener = on_round or (lambda plan, record: None)
+
+        def listener(plan: RunPlan, record: Record) -> None:
+            if on_round is not None:
+                on_round(plan, dict(record))  # its own: the history is kept
+
         if self.left and self.ray is not None and not self.spread.engine.spreads:
             cluster.run_on_cluster(self.config, self.folder, self.ray, listener)
         elif self.left:  # an engine that spreads by itself finds the cluster by this variable
@@ -279,9 +283,9 @@ def compute_study(
         line = ProgressLine(len(begun.left) * config.training.rounds)
 
         def tell(plan: RunPlan, record: Record) -> None:
+            line(plan.title, record)
             if on_round is not None:
                 on_round(plan, record)
-            line(plan.title, record)
 
         study = begun.compute(tell)
         line.close()

@@ -6,6 +6,7 @@ process or to a worker.
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import pickle
 import queue
@@ -13,6 +14,7 @@ import sys
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from ffalm.config import StudyConfig
@@ -34,8 +36,7 @@ def run_study(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener
 
 def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener: Listener) -> None:
     try:
-        pickle.dumps(config)
-        _check_importable(config)
+        _Importable(io.BytesIO()).dump(config)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise UserError(
             f"The study cannot be sent to worker processes ({error}): define its model and algorithms in a module of "
@@ -60,13 +61,15 @@ def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, 
         _end(pool)  # kills finished workers too: a process with torch takes most of a second to exit by itself
 
 
-def _check_importable(config: StudyConfig) -> None:
-    """Refuse classes of a notebook or an interactive session, which workers cannot import."""
-    if hasattr(sys.modules["__main__"], "__file__"):
-        return
-    for cls in (type(entry.algorithm) for entry in config.entries):
-        if cls.__module__ == "__main__":
-            raise pickle.PicklingError(f"the class {cls.__name__} is known to this session alone")
+class _Importable(pickle.Pickler):
+    """Refuses classes and functions of a notebook or an interactive session, which workers cannot import."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
+            kind = "class" if isinstance(value, type) else "function"
+            if not hasattr(sys.modules["__main__"], "__file__"):
+                raise pickle.PicklingError(f"the {kind} {value.__name__} is known to this session alone")
+        return NotImplemented
 
 
 def _pass_on(events: Any, listener: Listener) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 #: Held while torch's generators, number of threads or settings of cuDNN are ours: all threads share one of each.
 TURN = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a forked process has none of the threads that could give their turn back
+    os.register_at_fork(after_in_child=TURN._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def _refused_model(job: Job, model: nn.Module) -> str | None:
 def _refused_settings(job: Job) -> str | None:
     """What of a job is refused whatever its model."""
     missing = LockstepEngine.lacks(job.spec.algorithm)
-    missing = missing or why_not_together(job.spec.algorithm, job.spec.task, job.federation.counts())
+    missing = missing or why_not_together(job.spec.algorithm, job.federation)
     if missing is not None:
         return missing
     if not local_optimizer(job.spec.training).plain:

@@ -108,7 +108,7 @@ def _why_not(job: Job, model: nn.Module) -> str | None:
     """Why a job with this fresh model cannot be stacked, in one sentence."""
     if job.spec.precision == "bf16":
         return "The stacked engine does not compute in bfloat16: use precision 'fp32' or 'tf32', or engine='loop'."
-    refused = why_not_together(job.spec.algorithm, job.spec.task, job.federation.counts())
+    refused = why_not_together(job.spec.algorithm, job.federation)
     if refused is not None:
         return refused
     reason = why_not_stacked(model, job.federation.first_rows(3).x)
