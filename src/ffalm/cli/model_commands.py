@@ -139,6 +139,18 @@ def predictions(
                 f"{count:,} of {len(rows):,} rows have a value of {column!r} that no training row had: it counts as "
                 "none of the known ones."
             )
+    key = None
+    if isinstance(rows, list):  # images
+        files = [Path(str(file)).name for file in rows]
+        odd = next((name for name in files if name.encode(errors="ignore").decode() != name), None)
+        require(odd is None, f"The name of the image {odd!r} is no UTF-8, in which predictions are written: rename it.")
+        key = pd.Series(files, name="file")
+        require(
+            group is None or not model.by_group,
+            "Images have no column of groups: thresholds by group are applied in Python, by "
+            "`ffalm.load_model(FOLDER).predict(IMAGES, group=[...])` with the group of each image, in the order of "
+            "their names.",
+        )
     if model.by_group and group is None:
         notes.append(
             f"This model has a threshold for each group of {model.task.group!r}, and no --group was given: all rows "
@@ -159,6 +171,5 @@ def predictions(
     table = pd.DataFrame({**columns, "probability": chances[range(len(labels)), labels.numpy()]})
     if proba:
         table = table.assign(**{f"probability of {name}": chances[:, place] for place, name in enumerate(model.labels)})
-    key = pd.Series([Path(str(file)).name for file in rows], name="file") if isinstance(rows, list) else None
     table.insert(0, "row" if key is None else "file", range(1, len(table) + 1) if key is None else key)
     return table, notes

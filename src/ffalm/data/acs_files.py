@@ -65,8 +65,8 @@ def read_files(
     other = next((path for path in years if first and years[path] != years[first]), None)
     require(
         other is None,
-        f"{str(first)!r} and {str(other)!r} are of different survey years, by their column {_ADJUSTMENT}: keep the files "
-        "of each year in a folder of its own.",
+        f"{str(first)!r} and {str(other)!r} are of different survey years, by their column {_ADJUSTMENT}: keep the "
+        "files of each year in a folder of its own.",
     )
     return pd.concat(files, ignore_index=True), sum(file.attrs["rows"] for file in files)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ffalm import arrays
 from ffalm.data.category_lookup import category_positions, changed_as_floats, distinct, written_alike
-from ffalm.data.decode import ENDINGS, Recipe, decode_bytes, read_image
+from ffalm.data.decode import ENDINGS, Recipe, decode_bytes, read_image, why_broken
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, is_numeric, require_real
 from ffalm.data.table_codes import is_comma_number
 from ffalm.data.table_files import as_frame, read_table, without_copies
@@ -206,7 +206,7 @@ def _decoded(file: Path, recipe: Recipe) -> np.ndarray[tuple[int, ...], np.dtype
             warnings.simplefilter("ignore")  # Pillow warns about unusual images
             return decode_bytes(content, recipe)
     except Exception as error:  # Pillow's plugins raise nearly anything on broken bytes
-        raise UserError(f"The image {file} cannot be used: {error}.") from None
+        raise UserError(f"The image {file} cannot be used: {why_broken(content, error).rstrip('.')}.") from None
 
 
 def _by_number(known: Mapping[Any, int], names: Sequence[str]) -> dict[Any, int]:
