@@ -17,9 +17,9 @@ from ffalm.cli import run
 from ffalm.data.decode import Recipe
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.types import Task
-from ffalm.fairness.histograms import BINS
+from ffalm.fairness.histograms import AS_TRAINED, BINS
 from ffalm.models import CNN
-from ffalm.targets.repair import AS_TRAINED, Repair
+from ffalm.targets.repair import Repair
 from ffalm.trained_models.model_description import ModelDescription
 from ffalm.trained_models.trained_model import TrainedModel
 
@@ -117,6 +117,10 @@ def test_thresholds_by_group_of_images_are_left_to_python(of_images: Path, capsy
     photos = of_images.with_name("photos")
     assert run(["predict", str(of_images), str(photos)]) == 0
     assert "a.png" in capsys.readouterr().out
+    for name in ("._a.png", "b.jfif", "list.csv"):
+        (photos / name).write_bytes(b"")
+    assert run(["predict", str(of_images), str(photos)]) == 0
+    assert ".tiff are left out: 2, first b.jfif." in capsys.readouterr().err
     assert run(["predict", str(of_images), str(photos), "--group", "sex"]) == 2
     assert (
         "are applied in Python, by `ffalm.load_model(FOLDER).predict(IMAGES, group=[...])`" in capsys.readouterr().err

@@ -191,10 +191,11 @@ def merged_values(column: pd.Series, codes: Codes, names: Sequence[str]) -> dict
 
 
 def _image_files(place: str | Path) -> list[Path]:
-    """One image, or all those in a folder in the order of their names."""
+    """One image, or all those in a folder in the order of their names; none is hidden, such as macOS's `._a.jpg`."""
     path = Path(place)
     require(path.exists(), f"There is no file or folder {path}.")
-    found = [one for one in sorted(path.iterdir()) if one.suffix.lower() in ENDINGS] if path.is_dir() else [path]
+    shown = [one for one in sorted(path.iterdir()) if not one.name.startswith(".")] if path.is_dir() else []
+    found = [one for one in shown if one.suffix.lower() in ENDINGS] if path.is_dir() else [path]
     require(bool(found), f"The folder {path} holds no images ({', '.join(ENDINGS)}).")
     return found
 
