@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from tests.trained_models.test_trained_model import people
 
 import ffalm
 from ffalm.cli import run
+from ffalm.data.decode import Recipe
+from ffalm.data.preprocessing import Preprocessing
+from ffalm.data.types import Task
+from ffalm.fairness.histograms import AS_TRAINED, BINS
+from ffalm.models import CNN
+from ffalm.targets.repair import Repair
+from ffalm.trained_models.model_description import ModelDescription
+from ffalm.trained_models.trained_model import TrainedModel
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +98,42 @@ def test_what_cannot_be_predicted_is_one_sentence(model: Path, new: Path, capsys
     assert "lacks the columns 'income', 'job'" in capsys.readouterr().err
     assert run(["predict", str(model), str(new.with_name("none.csv"))]) == 2
     assert "There is no file" in capsys.readouterr().err
+
+
+@pytest.fixture
+def of_images(tmp_path: Path) -> Path:
+    """A model of images with thresholds by group, beside a folder of one image."""
+    (tmp_path / "photos").mkdir()
+    Image.fromarray(np.zeros((8, 8, 3), dtype=np.uint8)).save(tmp_path / "photos" / "a.png")
+    module = CNN((4, 8)).build((3, 8, 8), 2).eval()
+    task = Task("photos", label_names=("dark", "bright"), group_names=("a", "b"))
+    description = ModelDescription(
+        task, (3, 8, 8), {"name": "cnn", "channels": [4, 8]}, Preprocessing(images=Recipe(8)), "uint8"
+    )
+    return TrainedModel(module, description, Repair.fixed("groups", [0, BINS], AS_TRAINED)).save(tmp_path / "model")
+
+
+def test_thresholds_by_group_of_images_are_left_to_python(of_images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = of_images.with_name("photos")
+    assert run(["predict", str(of_images), str(photos)]) == 0
+    assert "a.png" in capsys.readouterr().out
+    for name in ("._a.png", "b.jfif", "list.csv"):
+        (photos / name).write_bytes(b"")
+    assert run(["predict", str(of_images), str(photos)]) == 0
+    assert ".tiff are left out: 2, first b.jfif." in capsys.readouterr().err
+    assert run(["predict", str(of_images), str(photos), "--group", "sex"]) == 2
+    assert (
+        "are applied in Python, by `ffalm.load_model(FOLDER).predict(IMAGES, group=[...])`" in capsys.readouterr().err
+    )
+    model = ffalm.load_model(of_images)
+    assert [*model.predict(photos, group=["a"]), *model.predict(photos, group=["b"])] == ["bright", "dark"]
+
+
+def test_an_image_whose_name_is_no_text_is_named(of_images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = of_images.with_name("photos")
+    (photos / "a.png").rename(photos / os.fsdecode(b"\xe9.png"))
+    assert run(["predict", str(of_images), str(photos), "--out", str(of_images.with_name("out.csv"))]) == 2
+    assert "The name of the image '\\udce9.png' is no UTF-8" in capsys.readouterr().err
 
 
 def test_the_file_that_is_read_is_never_written_over(

@@ -75,6 +75,13 @@ def test_an_answer_that_can_be_used_ends_with_how(cli: Cli, flags: list[str], tm
     assert f"Next: `ffalm predict '{out}' NEW.csv --group COLUMN` labels new rows by the thresholds" in shown
 
 
+def test_an_answer_about_images_ends_with_how_images_are_labelled(cli: Cli, tmp_path: Path) -> None:
+    data = ["--data", "faces", "--set", "data.rows=300", "--model", "linear", "--clients", "2", "--partition", "even"]
+    asked = ["--algorithms", "fedavg", "--target", "accuracy_parity <= 0.9", "--repair", "none", "--lr", "0.05"]
+    code, shown, _ = cli("compare", *data, *asked, "--rounds", "4", "--seeds", "1", "--out", out := tmp_path / "out")
+    assert code == 0 and f"Next: `ffalm predict {out} FOLDER` labels the images of a folder;" in shown, shown
+
+
 LEFT_OUT = (
     "Left out: FairFed compares two groups and this data has 3: merge groups into two, or use ffalm or fpfl, "
     "which take any number."

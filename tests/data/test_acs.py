@@ -120,6 +120,21 @@ def test_a_table_is_preferred_to_the_archive_that_holds_it(tmp_path: Path) -> No
     assert [path.name for path in acs_files.person_files(str(tmp_path))] == ["psam_p06.csv"]
 
 
+def test_files_of_different_survey_years_are_not_mixed(tmp_path: Path) -> None:
+    for file, state, adjustment in (("psam_p06.csv", CA, 1013097), ("psam_p48.csv", TX, 1010145)):
+        persons(state, 60).assign(ADJINC=adjustment).to_csv(tmp_path / file, index=False)
+    with pytest.raises(UserError, match=r"psam_p06.csv' and .*psam_p48.csv' are of different survey years"):
+        Acs(str(tmp_path)).read()
+    assert Acs(str(tmp_path), states=("TX",)).read().owner_names == ("TX",)
+    persons(TX, 60).assign(ADJINC=1013097).to_csv(tmp_path / "psam_p48.csv", index=False)
+    assert Acs(str(tmp_path)).read().owner_names == ("CA", "TX")
+
+
+def test_a_column_that_the_files_lack_is_named(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"has no column RACE: .* such as SEX and RAC1P"):
+        Acs(str(folder), group="RACE").read()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
@@ -179,7 +194,7 @@ def test_archives_of_states_are_downloaded_and_checked(tmp_path: Path) -> None:
     told = get(tmp_path, "--states", "tx", "--year", "2018")
     assert told.exit_code == 0 and f"Downloaded {tmp_path / 'csv_ptx.zip'} and checked it." in told.output
     assert len(acs_files.person_files(str(tmp_path), ["TX"])) == 1
-    assert "is already there" in get(tmp_path, "--states", "TX").output
+    assert "is already there, from whatever year, and was kept" in get(tmp_path, "--states", "TX").output
     with pytest.raises(UserError, match=r"not the published csv_pca.zip \(it is no whole zip archive\)"):
         fetch(acs_files.publication(["CA"], 2018), tmp_path)
     with pytest.raises(UserError, match="answered 404"):

@@ -89,6 +89,7 @@ def test_a_missing_file_says_how_to_get_it(tmp_path: Path) -> None:
         "1, 2, 3\n",
         lines(1)[0].replace("20", "old", 1) + "\n",
         lines(1)[0].replace("<=50K", "rich") + "\n",
+        lines(1)[0].replace("Female", "?") + "\n",
         lines(1)[0] + ", more\n",
         lines(1)[0] + "\n" + lines(1)[0] + ", more\n",
         "\n",

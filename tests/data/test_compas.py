@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,14 @@ def test_not_reoffending_is_the_favourable_label(folder: Path) -> None:
     raw = Compas(str(folder)).read()
     assert raw.y[:6].tolist() == [1, 1, 1, 0, 0, 0]
     assert raw.task.label_names[raw.task.favourable] == "did not reoffend"
+
+
+@pytest.mark.parametrize("strange", [{"race": ""}, {"again": 2}])
+def test_a_record_without_a_race_or_an_outcome_is_not_taken_for_another_one(folder: Path, strange: Any) -> None:
+    with (folder / FILE).open("a") as file:
+        file.write(line(70, **strange) + "\n")
+    with pytest.raises(UserError, match="record 68 lacks a race, or a two_year_recid of 0 or 1"):
+        Compas(str(folder)).read()
 
 
 def test_groups_compare_black_defendants_with_the_rest_or_with_white_ones(folder: Path) -> None:

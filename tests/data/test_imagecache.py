@@ -94,6 +94,14 @@ def test_another_recipe_choice_or_decoder_is_another_cache(
     assert len(decodings) == 2
 
 
+def test_a_new_cache_folder_is_closed_to_other_users(
+    shades: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FFALM_CACHE", str(tmp_path / "new"))
+    first_pixels(shades)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
 def test_two_folders_never_share_a_cache(shades: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -121,7 +129,13 @@ def other_shape(file: Path) -> None:
     np.save(file, np.zeros((10, 3, 8, 7), dtype=np.uint8))
 
 
-@pytest.mark.parametrize("damage", [truncate, scribble, pickle, other_shape, Path.unlink])
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, scribble, pickle, other_shape, flip, Path.unlink])
 def test_a_damaged_array_is_made_again(
     damage: Callable[[Path], None], shades: Path, decodings: list[int], cache: Path
 ) -> None:

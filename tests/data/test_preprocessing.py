@@ -81,6 +81,9 @@ def test_images_are_read_from_a_folder_in_the_order_of_their_names(tmp_path: Pat
     for name, level in (("b.png", 250), ("a.png", 10)):
         Image.fromarray(np.full((20, 20, 3), level, dtype=np.uint8)).save(tmp_path / name)
     assert images.encode(images.read(tmp_path))[:, 0, 0, 0].tolist() == [10, 250]
+    (tmp_path / "text.png").write_text("hello")
+    with pytest.raises(UserError, match=r"text.png cannot be used: not an image\.$"):
+        images.encode(images.read(tmp_path))
     (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match="holds no images"):
         images.read(tmp_path / "none")

@@ -51,6 +51,13 @@ def test_every_part_is_there_with_the_stored_numbers() -> None:
     assert "without differential privacy" in text and "The fairness target is not met" in text
 
 
+def test_a_model_of_images_is_not_told_of_tables() -> None:
+    assert "`ffalm predict FOLDER new.csv`" in card(FACTS, USE) and "`--group COLUMN`" in card(FACTS, USE)
+    images = card(FACTS, replace(USE, takes="images", images=True))
+    assert "`ffalm predict FOLDER IMAGES`" in images and "`group=[...]`" in images
+    assert "new.csv" not in images and "--group COLUMN" not in images
+
+
 def test_what_is_not_known_is_not_claimed() -> None:
     bare = replace(
         FACTS, counts=None, target=None, verdict=None, ends={}, clients=None, training_rows=None, settings={}

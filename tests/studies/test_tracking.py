@@ -54,6 +54,16 @@ def test_mlflow_finds_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [(one.step, one.value) for one in history] == [(1, 0.5), (2, 0.75)]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    for address in ("http://127.0.0.1:9", "nothing://here"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        with pytest.raises(UserError, match=r"MLflow cannot record the rounds .*: check MLFLOW_TRACKING_URI"):
+            record_with("mlflow", tmp_path)
+
+
 @pytest.mark.parametrize("name", TRACKERS)
 def test_without_its_library_a_tracker_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)

@@ -139,6 +139,13 @@ def predictions(
                 f"{count:,} of {len(rows):,} rows have a value of {column!r} that no training row had: it counts as "
                 "none of the known ones."
             )
+    files = _image_names(rows, data, notes) if isinstance(rows, list) else None
+    require(
+        files is None or group is None or not model.by_group,
+        "Images have no column of groups: thresholds by group are applied in Python, by "
+        "`ffalm.load_model(FOLDER).predict(IMAGES, group=[...])` with the group of each image, in the order of "
+        "their names.",
+    )
     if model.by_group and group is None:
         notes.append(
             f"This model has a threshold for each group of {model.task.group!r}, and no --group was given: all rows "
@@ -159,6 +166,21 @@ def predictions(
     table = pd.DataFrame({**columns, "probability": chances[range(len(labels)), labels.numpy()]})
     if proba:
         table = table.assign(**{f"probability of {name}": chances[:, place] for place, name in enumerate(model.labels)})
-    key = pd.Series([Path(str(file)).name for file in rows], name="file") if isinstance(rows, list) else None
-    table.insert(0, "row" if key is None else "file", range(1, len(table) + 1) if key is None else key)
+    table.insert(0, "row" if files is None else "file", range(1, len(table) + 1) if files is None else files)
     return table, notes
+
+
+def _image_names(images: list[Path], data: Path, notes: list[str]) -> list[str]:
+    """The names of images as they are written; adds a note on the other files of their folder."""
+    from ffalm.data.decode import ENDINGS
+
+    names = [image.name for image in images]
+    odd = next((name for name in names if name.encode(errors="ignore").decode() != name), None)
+    require(odd is None, f"The name of the image {odd!r} is no UTF-8, in which predictions are written: rename it.")
+    inside = sorted(data.iterdir()) if data.is_dir() else []
+    shown = [one.name for one in inside if one.is_file() and not one.name.startswith(".")]
+    others = [name for name in shown if not name.lower().endswith(ENDINGS)]
+    if others:
+        ends = ", ".join(ENDINGS)
+        notes.append(f"Files whose names do not end in {ends} are left out: {len(others):,}, first {others[0]}.")
+    return names

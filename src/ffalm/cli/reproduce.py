@@ -65,7 +65,7 @@ _LISTS = ("only", "algorithms", "vary")  # flags whose names are joined by comma
 #: Flags that have no effect on an experiment, and are therefore refused.
 _WITHOUT_EFFECT = {
     **dict.fromkeys(("table-2", "table-3", "figure-2"), ("vary",)),
-    **dict.fromkeys(_THEORY, ("algorithms", "vary", "seeds")),
+    **dict.fromkeys(_THEORY, (*(flag.name for flag in _OWN), "engine", "device", "precision", "workers", "ray", "set")),
     "sensitivity": ("algorithms", *WITHOUT_A_ROLE["sensitivity"]),
     "frontier": ("algorithms", "vary", *WITHOUT_A_ROLE["frontier"]),
 }
@@ -102,7 +102,11 @@ def reproduce(
     require(target is not None, f"Say what to reproduce: {', '.join(TARGETS)}.")
     require_known("experiment", TARGETS, target)
     for name in _WITHOUT_EFFECT.get(str(target), ()):
-        require(values[name.replace("-", "_")] is None, f"--{name} changes nothing in {target}: leave it out.")
+        flag = name.replace("_", "-")
+        require(not values[name.replace("-", "_")], f"--{flag} changes nothing in {target}: leave it out.")
+    for name in ("data_root", "only") if asked.get("scale") == "smoke" else ():
+        flag = name.replace("_", "-")
+        require(not values[name], f"--{flag} changes nothing with --scale smoke, which draws its faces: leave it out.")
     request = _request(asked)
     if target not in _THEORY:
         request.sources()

@@ -279,8 +279,21 @@ def _show(study: Study, folder: Path, as_json: bool) -> None:
         ]
         if usable and len(outcome.answers) == 1:
             place, by_group = shlex.quote(str(study.folder)), usable[0].chosen.kind in ("groups", "randomised")
-            use = f"ffalm predict {place} NEW.csv{' --group COLUMN' * by_group}"
+            use = f"`ffalm predict {place} NEW.csv{' --group COLUMN' * by_group}` labels new rows"
             where = " by the thresholds of their groups, which COLUMN holds" * by_group
-            lines.append(f"Next: `{use}` labels new rows{where}; `ffalm card {place}` describes the model.")
+            if _takes_images(study.folder / study.results[0].place):
+                use = f"`ffalm predict {place} FOLDER` labels the images of a folder"
+                where = ", in Python with `group=[...]` by the thresholds of their groups" * by_group
+            lines.append(f"Next: {use}{where}; `ffalm card {place}` describes the model.")
         print_results([], lines)
     raise_if_diverged(study)
+
+
+def _takes_images(run: Path) -> bool:
+    """Whether the model of a run is given image files."""
+    from ffalm.system.files import read_json
+
+    try:
+        return bool((read_json(run / "encoding.json")["preprocessing"] or {}).get("images"))
+    except (OSError, ValueError, KeyError, AttributeError):  # damaged, or none: no report reads it
+        return False

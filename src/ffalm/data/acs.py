@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ffalm.data.acs_files import person_files, read_persons
+from ffalm.data.acs_files import person_files, read_files
 from ffalm.data.acs_tasks import MEANINGS, NUMERIC, STATES, TASKS, WITHIN_STATE
 from ffalm.data.encoding import RawTable
 from ffalm.data.group_settings import fewest_rows, group_columns
@@ -73,9 +73,7 @@ class Acs:
         """The table before it is encoded."""
         task, crossed = TASKS[self.task], group_columns(self.group)
         columns = dict.fromkeys((*task.features, *crossed, task.target, *task.filter_columns, "ST"))
-        files = [read_persons(path, list(columns), task.kept) for path in person_files(self.root, self.states)]
-        persons, everybody = pd.concat(files, ignore_index=True), sum(file.attrs["rows"] for file in files)
-        del files
+        persons, everybody = read_files(person_files(self.root, self.states), list(columns), task.kept)
         if self.states:  # a file of the whole country holds the others too
             numbers = [number for number, state in STATES.items() if state in self.states]
             persons = persons[persons["ST"].isin(numbers)].reset_index(drop=True)

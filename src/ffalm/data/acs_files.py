@@ -20,6 +20,7 @@ PAGE = "https://www.census.gov/programs-surveys/acs/microdata.html"
 SITE = "https://www2.census.gov/programs-surveys/acs/data/pums"
 YEAR = 2018
 
+_ADJUSTMENT = "ADJINC"  # of incomes: one number for a survey year, another for the next
 _WHOLE = "US"  # the country in one archive, or in files a, b, ...
 _ARCHIVE = re.compile(r"csv_p([a-z]{2})\.zip")
 _TABLE = re.compile(r"psam_p(?:(\d\d)|us[a-d])\.csv|ss\d\dp([a-z]{2})[a-d]?\.csv")  # since 2017, and before
@@ -54,15 +55,32 @@ def person_files(root: str, states: Sequence[str] = ()) -> list[Path]:
     return [path for state, paths in sorted(found.items()) if not states or state in states for path in paths]
 
 
+def read_files(
+    paths: Sequence[Path], columns: Sequence[str], kept: Callable[[pd.DataFrame], pd.Series] | None
+) -> tuple[pd.DataFrame, int]:
+    """Persons of all files, which must be of one survey year, and how many the files hold; see `read_persons`."""
+    files = [read_persons(path, columns, kept) for path in paths]
+    years = {path: years for path, file in zip(paths, files, strict=True) if (years := file.attrs["years"])}
+    first = next(iter(years), None)
+    other = next((path for path in years if first and years[path] != years[first]), None)
+    require(
+        other is None,
+        f"{str(first)!r} and {str(other)!r} are of different survey years, by their column {_ADJUSTMENT}: keep the "
+        "files of each year in a folder of its own.",
+    )
+    return pd.concat(files, ignore_index=True), sum(file.attrs["rows"] for file in files)
+
+
 def read_persons(path: Path, columns: Sequence[str], kept: Callable[[pd.DataFrame], pd.Series] | None) -> pd.DataFrame:
-    """Columns of a person file as float32, in which all codes are exact, only of rows for which `kept` is true."""
+    """Columns of a person file as float32, in which all codes are exact, only of rows for which `kept` is true.
+
+    Its attributes are the number of `rows` in the file, and what tells its `years` apart; nothing where it cannot.
+    """
     tables = [_read(path, member, columns) for member in _members(path)]
     frame = pd.concat(tables, ignore_index=True)
-    frame.attrs["rows"] = len(frame)
-    if kept is None:
-        return frame
-    chosen = frame[kept(frame).to_numpy()].reset_index(drop=True)
-    chosen.attrs["rows"] = len(frame)
+    facts = {"rows": len(frame), "years": sorted(set(frame.pop(_ADJUSTMENT).dropna())) if _ADJUSTMENT in frame else []}
+    chosen = frame if kept is None else frame[kept(frame).to_numpy()].reset_index(drop=True)
+    chosen.attrs |= facts
     return chosen
 
 
@@ -112,13 +130,19 @@ def _read(path: Path, member: str | None, columns: Sequence[str]) -> pd.DataFram
             header = pd.read_csv(file, nrows=0).columns
         present = {name: name if name in header else RENAMED.get(name, name) for name in columns}
         missing = [name for name, own in present.items() if own not in header]
-        require(not missing, f"The file {str(path)!r} has no column {', '.join(missing)}: it is no PUMS person file.")
+        require(
+            not missing,
+            f"The file {str(path)!r} has no column {', '.join(missing)}: PUMS person files have the columns that the "
+            "Census Bureau names, such as SEX and RAC1P.",
+        )
+        if _ADJUSTMENT in header:
+            present[_ADJUSTMENT] = _ADJUSTMENT
         with _opened(path, member) as file:
             table = pd.read_csv(file, usecols=list(present.values()), dtype=np.float32)
     except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise UserError(f"{str(path)!r} is no PUMS person file as published: {reason}.") from None
-    return table.rename(columns={own: name for name, own in present.items()})[list(columns)]
+    return table.rename(columns={own: name for name, own in present.items()})[list(present)]
 
 
 @contextmanager

@@ -109,8 +109,9 @@ def _read(path: Path) -> pd.DataFrame:
         reason = str(error).splitlines()[0].rstrip(".")
         raise UserError(f"{str(path)!r} is not UCI's Adult file as published: {reason}.") from None
     frame["income"] = frame["income"].str.strip().str.removesuffix(".")
-    strange = frame.index[~frame["income"].isin(["<=50K", ">50K"])]
+    unknown = frame[[*FAVOURED]].isin(["", "?"]).any(axis=1)  # would be in the other group
+    strange = frame.index[~frame["income"].isin(["<=50K", ">50K"]) | unknown]
     if len(frame) == 0 or len(strange):
-        where = f"record {strange[0] + 1} does not end in an income" if len(strange) else "it holds no records"
+        where = f"record {strange[0] + 1} lacks a sex, a race or an income" if len(strange) else "it holds no records"
         raise UserError(f"{str(path)!r} is not UCI's Adult file as published: {where}.")
     return frame

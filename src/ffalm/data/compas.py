@@ -90,10 +90,15 @@ def _read(path: Path) -> pd.DataFrame:
         )
     kinds = {**dict.fromkeys((*NUMERIC, LABEL, "is_recid"), np.float64), **dict.fromkeys(CATEGORIES, str)}
     try:
-        return pd.read_csv(path, usecols=[*NUMERIC, *CATEGORIES, *FILTER, LABEL], dtype=kinds)
+        frame = pd.read_csv(path, usecols=[*NUMERIC, *CATEGORIES, *FILTER, LABEL], dtype=kinds)
     except (ValueError, OSError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise UserError(f"{str(path)!r} is not ProPublica's file as published: {reason}.") from None
+    strange = frame.index[~frame[LABEL].isin((0, 1)) | frame["race"].isna()]
+    if len(strange):
+        where = f"record {strange[0] + 1} lacks a race, or a {LABEL} of 0 or 1"
+        raise UserError(f"{str(path)!r} is not ProPublica's file as published: {where}.")
+    return frame
 
 
 def _filtered(frame: pd.DataFrame) -> pd.DataFrame:

@@ -106,7 +106,7 @@ def _decode_chunk(paths: Sequence[Path], recipe: Recipe) -> Chunk:
         except MemoryError:
             raise
         except Exception as error:  # Pillow's plugins raise nearly anything on broken bytes
-            bad[row] = _reason(content, error)
+            bad[row] = why_broken(content, error)
     return Chunk(pixels, contents, bad)
 
 
@@ -121,7 +121,8 @@ def read_image(path: Path) -> bytes:
         raise UserError(f"Cannot read the image {path}: {error.strerror or error}.", public) from error
 
 
-def _reason(content: bytes, error: Exception) -> str:
+def why_broken(content: bytes, error: Exception) -> str:
+    """The reason why a file's bytes could not be decoded, in words."""
     if not content:
         return "the file is empty"
     if isinstance(error, UnidentifiedImageError):

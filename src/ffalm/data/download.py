@@ -59,12 +59,15 @@ class Fetched:
 
     path: Path
     downloaded: bool
+    verified: bool = True  # by a published checksum
 
     @property
     def message(self) -> str:
         """One sentence for the user."""
         if self.downloaded:
             return f"Downloaded {self.path} and checked it."
+        if not self.verified:
+            return f"{self.path} is already there, from whatever year, and was kept: move it away to download it again."
         return f"{self.path} is already there and is the published file."
 
 
@@ -92,7 +95,7 @@ def _fetch_file(file: PublishedFile, folder: Path, page: str) -> Fetched:
     target = folder / file.name
     if target.exists():
         _check_present(target, file)
-        return Fetched(target, downloaded=False)
+        return Fetched(target, downloaded=False, verified=file.sha256 is not None)
     partial = folder / f".{file.name}.{os.getpid()}.part"
     try:
         with _opened(file, folder, page) as response, partial.open("wb") as output:

@@ -1,9 +1,9 @@
 """A disk cache of decoded images, so that images are decompressed once and then memory-mapped.
 
-A cache is two files, `<place>-<fingerprint>.npy` (the pixels) and `.json` (each file's content digest, and which files
-could not be decoded). The place is a hash of file names and recipe, the fingerprint also of the files' sizes and
-times: a changed image gives another cache, and the one it replaces is removed. Both files are written under a temporary
-name and renamed, the JSON last, so a cache with a JSON is complete even if a process was killed.
+A cache is two files, `<place>-<fingerprint>.npy` (the pixels) and `.json` (their checksum, each file's content digest,
+and which files could not be decoded). The place is a hash of file names and recipe, the fingerprint also of the files'
+sizes and times: a changed image gives another cache, and the one it replaces is removed. Both files are written under a
+temporary name and renamed, the JSON last, so a cache with a JSON is complete even if a process was killed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import uuid
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from ffalm.errors import UserError
 from ffalm.system.file_locks import try_lock, wait_for_lock
 from ffalm.system.files import cache_folder, read_json
 
-LAYOUT_VERSION = 1  # of the two files; raise it when what they hold changes
+LAYOUT_VERSION = 2  # of the two files; raise it when what they hold changes
 log = logging.getLogger(__name__)
 
 
@@ -52,7 +53,7 @@ def load_images(root: Path, names: Sequence[str], recipe: Recipe) -> Decoded:
     place, fingerprint = _identity(root, names, recipe)
     try:
         folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # others may not be allowed to see the images
         entry = _Entry(folder, place, fingerprint, (len(names), 3, recipe.size, recipe.size))
         found = entry.read() or _make(entry, root, names, recipe)
         if found is not None:
@@ -99,6 +100,9 @@ class _Entry:
             return None
         if not whole or pixels.shape != self.shape or pixels.dtype != np.uint8:
             return None
+        if zlib.crc32(pixels.data) != about.get("crc32"):
+            log.info("The cache %s is damaged and will be made again: its checksum differs", self.pixels)
+            return None
         return Decoded(pixels, contents, bad)
 
     def write(self, chunks: Iterator[Chunk]) -> None:
@@ -107,6 +111,7 @@ class _Entry:
         pixels, about = (path.with_name(path.name + mark) for path in (self.pixels, self.about))
         contents: list[str] = []
         bad: dict[int, str] = {}
+        checksum = 0
         try:
             with _synced(pixels) as file:
                 header = {"descr": "|u1", "fortran_order": False, "shape": self.shape}
@@ -115,7 +120,9 @@ class _Entry:
                     bad.update({len(contents) + row: reason for row, reason in chunk.bad.items()})
                     contents += chunk.contents
                     file.write(chunk.pixels.data)
-            text = json.dumps({"fingerprint": self.fingerprint, "contents": contents, "bad": bad})
+                    checksum = zlib.crc32(chunk.pixels.data, checksum)
+            about_pixels = {"fingerprint": self.fingerprint, "crc32": checksum, "contents": contents, "bad": bad}
+            text = json.dumps(about_pixels)
             with _synced(about) as file:
                 file.write(text.encode())
             os.replace(pixels, self.pixels)

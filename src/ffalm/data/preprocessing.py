@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ffalm import arrays
 from ffalm.data.category_lookup import category_positions, changed_as_floats, distinct, written_alike
-from ffalm.data.decode import ENDINGS, Recipe, decode_bytes, read_image
+from ffalm.data.decode import ENDINGS, Recipe, decode_bytes, read_image, why_broken
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, is_numeric, require_real
 from ffalm.data.table_codes import is_comma_number
 from ffalm.data.table_files import as_frame, read_table, without_copies
@@ -191,10 +191,11 @@ def merged_values(column: pd.Series, codes: Codes, names: Sequence[str]) -> dict
 
 
 def _image_files(place: str | Path) -> list[Path]:
-    """One image, or all those in a folder in the order of their names."""
+    """One image, or all those in a folder in the order of their names; none is hidden, such as macOS's `._a.jpg`."""
     path = Path(place)
     require(path.exists(), f"There is no file or folder {path}.")
-    found = [one for one in sorted(path.iterdir()) if one.suffix.lower() in ENDINGS] if path.is_dir() else [path]
+    shown = [one for one in sorted(path.iterdir()) if not one.name.startswith(".")] if path.is_dir() else []
+    found = [one for one in shown if one.suffix.lower() in ENDINGS] if path.is_dir() else [path]
     require(bool(found), f"The folder {path} holds no images ({', '.join(ENDINGS)}).")
     return found
 
@@ -206,7 +207,7 @@ def _decoded(file: Path, recipe: Recipe) -> np.ndarray[tuple[int, ...], np.dtype
             warnings.simplefilter("ignore")  # Pillow warns about unusual images
             return decode_bytes(content, recipe)
     except Exception as error:  # Pillow's plugins raise nearly anything on broken bytes
-        raise UserError(f"The image {file} cannot be used: {error}.") from None
+        raise UserError(f"The image {file} cannot be used: {why_broken(content, error).rstrip('.')}.") from None
 
 
 def _by_number(known: Mapping[Any, int], names: Sequence[str]) -> dict[Any, int]:

@@ -15,7 +15,7 @@ from ffalm.report.tables import Cell, Column, Section, Table, row
 from ffalm.trained_models.model_facts import ModelFacts
 
 #: A text that every card contains.
-CARD_MARK = "`ffalm predict FOLDER new.csv`"
+CARD_MARK = "`ffalm predict FOLDER "
 _TITLES = {
     "accuracy": "Accuracy",
     "dpd": "Demographic parity difference (DPD)",
@@ -41,6 +41,7 @@ class ModelUse:
     architecture: Mapping[str, Any]
     guarantee: str | None  # of differential privacy
     seen: str = ""  # the columns of groups among the features
+    images: bool = False  # whether it is given image files
 
 
 def card(facts: ModelFacts, use: ModelUse) -> str:
@@ -103,7 +104,8 @@ def _use(facts: ModelFacts, use: ModelUse) -> list[str]:
             f"Takes {use.takes}",
             f"Decides by {use.thresholds}. {needs}",
         ),
-        f"{CARD_MARK}, or `ffalm.load_model(FOLDER).predict(data)` in Python{_told_group(use)}.",
+        f"{CARD_MARK}{'IMAGES' if use.images else 'new.csv'}`, or `ffalm.load_model(FOLDER).predict(data)` in Python"
+        f"{_told_group(use)}.",
     ]
 
 
@@ -111,6 +113,8 @@ def _told_group(use: ModelUse) -> str:
     """How the column of groups is named where thresholds differ by group."""
     if not use.by_group:
         return ""
+    if use.images:
+        return ", there alone with `group=[...]` for the group of each image: without it the target need not hold"
     return ", with `--group COLUMN` or `group=` for the column of groups: without it the target need not hold"
 
 

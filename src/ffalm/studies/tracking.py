@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ffalm.errors import look_up, require
+from ffalm.errors import UserError, look_up, require
 from ffalm.outcome import Record
 from ffalm.studies.grid import RunPlan
 
@@ -44,25 +44,41 @@ class MLflowTracker:
         from mlflow import MlflowClient
         from mlflow.entities import Metric
 
-        self._folder, self._client, self._metric = folder, MlflowClient(), Metric
-        known = self._client.get_experiment_by_name(_EXPERIMENT)
-        self._experiment = self._client.create_experiment(_EXPERIMENT) if known is None else known.experiment_id
+        self._folder, self._metric = folder, Metric
         self._runs: dict[RunPlan, str] = {}
+        with _reached():
+            self._client = MlflowClient()
+            known = self._client.get_experiment_by_name(_EXPERIMENT)
+            self._experiment = self._client.create_experiment(_EXPERIMENT) if known is None else known.experiment_id
 
     def __call__(self, plan: RunPlan, record: Record) -> None:
-        if plan not in self._runs:
-            facts = {"algorithm": plan.entry.label, "seed": str(plan.seed), "folder": str(self._folder)}
-            made = self._client.create_run(self._experiment, run_name=plan.title, tags=facts)
-            self._runs[plan] = made.info.run_id
-        numbers = _numbers(record).items()
-        self._client.log_batch(
-            self._runs[plan], metrics=[self._metric(name, value, 0, record["round"]) for name, value in numbers]
-        )
+        metrics = [self._metric(name, value, 0, record["round"]) for name, value in _numbers(record).items()]
+        with _reached():
+            if plan not in self._runs:
+                facts = {"algorithm": plan.entry.label, "seed": str(plan.seed), "folder": str(self._folder)}
+                made = self._client.create_run(self._experiment, run_name=plan.title, tags=facts)
+                self._runs[plan] = made.info.run_id
+            self._client.log_batch(self._runs[plan], metrics=metrics)
 
     def close(self) -> None:
         """End the runs."""
-        for run in self._runs.values():
-            self._client.set_terminated(run)
+        with _reached():
+            for run in self._runs.values():
+                self._client.set_terminated(run)
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Turn MLflow's errors, such as that of a server that is down, into a sentence."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        raise UserError(
+            f"MLflow cannot record the rounds ({str(error).splitlines()[0].rstrip('.')}): check MLFLOW_TRACKING_URI, "
+            "or leave --track out. The rounds computed so far are kept: --resume goes on from them."
+        ) from None
 
 
 Tracker = TensorBoardTracker | MLflowTracker

@@ -212,7 +212,8 @@ class TrainedModel:
         takes = f"arrays of features of shape {shape}" if own is None else own.describe()
         columns = [] if own is None or own.table is None else [one.name for one in own.table.columns]
         seen = ", ".join(name for name in self.task.group.split(", ") if name in columns)
-        use = ModelUse(takes, kind, self.task.group, self.by_group, self.description.model, guarantee, seen)
+        images = own is not None and own.images is not None
+        use = ModelUse(takes, kind, self.task.group, self.by_group, self.description.model, guarantee, seen, images)
         return card(facts, use)
 
     def _read(self, data: Data, group: Any = None) -> Data:
