@@ -214,9 +214,13 @@ def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
         "" if smallest is None else f"; of {smallest.group}, the smallest group, {_more(factor, smallest.rows)}"
     )
     return [
-        f"To confirm gaps of this size with 95 % confidence takes about {factor:.1f} times as many rows "
+        f"To confirm gaps of this size with 95 % confidence takes about {_grown(factor)} rows "
         f"({_more(factor, total)}{of_smallest}), in the same shares."
     ]
+
+
+def _grown(factor: float) -> str:
+    return f"{factor:.1f} times as many" if factor >= 1.95 else f"{math.ceil(100 * (factor - 1))} % more"
 
 
 def _too_few(answer: Answer) -> list[str]:
