@@ -3,10 +3,11 @@
     python benchmarks/faces_board.py                                        # what the published choices lack
     python benchmarks/faces_board.py --root FACES --out OUT --seconds 560   # computes it, part after part
 
-A part is a cell with a few seeds; cells with the fewest seeds come first. FACES holds UTKFace/ or celeba/ or both, and
-the cells of what it lacks are left out. No part is begun that is not expected to end within --seconds, counted from the
-start. After each part OUT/choices.csv holds the choices of all parts so far, so a machine that is taken away costs the
-part it was at. Then, anywhere:
+A part is one seed of a cell; cells with the fewest seeds come first. FACES holds UTKFace/ or celeba/ or both, and the
+cells of what it lacks are left out. Two parts are computed at the same time: while one loads its images or lets its
+methods choose, the other trains. No part is begun that is not expected to end within --seconds, counted from the start.
+After each part OUT/choices.csv holds the choices of all parts so far, so a machine that is taken away costs the parts
+it was at. Then, anywhere:
 
     ffalm leaderboard --board faces --choices docs/results/leaderboard-faces-choices.csv.gz,OUT/choices.csv --out FOLDER
 """
@@ -19,8 +20,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,55 +34,79 @@ from ffalm.system.files import write_atomic
 
 PUBLISHED = Path(__file__).parents[1] / "docs" / "results" / "leaderboard-faces-choices.csv.gz"
 FOLDERS = {"utkface": "UTKFace", "celeba": "celeba"}  # of each data source, below --root
-EXPECTED = {"utkface": 120.0, "celeba": 200.0}  # seconds a seed of 28 runs, on an H200 with 2 processes
+EXPECTED = {"utkface": 240.0, "celeba": 400.0}  # seconds a part takes on an H200 where two are computed at a time
 
 
 @dataclass(frozen=True)
 class Part:
-    """A cell and the seeds of it that are computed together."""
+    """A seed of a cell."""
 
     cell: str
     source: str
-    seeds: tuple[int, ...]
+    seed: int
 
 
-def missing_parts(board: Board, files: Sequence[Path], sources: Sequence[str], at_once: int) -> list[Part]:
-    """What these files of choices lack, in parts of `at_once` seeds; those that bring a cell fewer seeds come first."""
+def missing_parts(board: Board, files: Sequence[Path], sources: Sequence[str]) -> list[Part]:
+    """What these files of choices lack; parts of cells that have few seeds come first."""
     present = {(one.cell, one.seed) for file in files for one in read_choices(file)}
     wanted = next(iter(board.configs(board.cells[0], {}, "faces").values())).seeds
     ranked: list[tuple[int, Part]] = []
     for cell in board.cells:
         lacking = [seed for seed in wanted if (cell.name, seed) not in present]
-        for first in range(0, len(lacking) if cell.source in sources else 0, at_once):
-            seeds = tuple(lacking[first : first + at_once])
-            ranked.append((len(wanted) - len(lacking) + first, Part(cell.name, cell.source, seeds)))
+        for place, seed in enumerate(lacking if cell.source in sources else ()):
+            ranked.append((len(wanted) - len(lacking) + place, Part(cell.name, cell.source, seed)))
     return [part for _, part in sorted(ranked, key=lambda one: one[0])]
 
 
+class PartQueue:
+    """The parts that are left, given out while time allows, and the choices of those that are done."""
+
+    def __init__(self, parts: Sequence[Part], deadline: float, file: Path) -> None:
+        self._left = list(parts)
+        self._deadline = deadline  # by `time.monotonic`
+        self._file = file
+        self._slowest: dict[str, float] = {}
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+
+    def next(self) -> Part | None:
+        """The first part that is expected to end in time: as the slowest so far of its data, at first by `EXPECTED`."""
+        with self._lock:
+            left = self._deadline - time.monotonic()
+            for part in self._left:
+                if self._slowest.get(part.source, EXPECTED[part.source]) <= left:
+                    self._left.remove(part)
+                    return part
+        return None
+
+    def add(self, part: Part, choices: str, seconds: float) -> None:
+        """Keep the choices of a part that is done, a CSV file's text."""
+        with self._lock:
+            header, *lines = choices.splitlines()
+            self._lines += lines
+            write_atomic(self._file, "\n".join([header, *self._lines]) + "\n")
+            self._slowest[part.source] = max(self._slowest.get(part.source, 0.0), seconds)
+            print(f"{part.cell}, seed {part.seed}: {seconds:.0f} s, {len(self._left)} parts left", flush=True)
+
+
 def compute(parts: Sequence[Part], given: argparse.Namespace, began: float) -> None:
-    """Compute the parts that the time allows, by the slowest seed so far of the same data; at first by `EXPECTED`."""
-    slowest: dict[str, float] = {}
-    done: list[str] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        for number, part in enumerate(parts):
-            left = began + given.seconds - time.monotonic()
-            needed = slowest.get(part.source, EXPECTED[part.source]) * len(part.seeds)
-            if needed > left:
-                print(f"{part.cell}, seeds {part.seeds}: {needed:.0f} s needed, {left:.0f} s left", flush=True)
-                continue
-            start, out = time.monotonic(), Path(scratch) / str(number)
-            command = [sys.executable, "-m", "ffalm", "leaderboard", "--board", given.board, "--root", given.root,
-                       "--cells", part.cell, "--seeds", ",".join(map(str, part.seeds)) + ",",
-                       "--workers", str(given.workers), "--out", str(out)]  # fmt: skip
+    """Compute the parts that the time allows, `--at-once` of them at the same time."""
+    queue = PartQueue(parts, began + given.seconds, given.out / "choices.csv")
+
+    def work(scratch: Path) -> None:
+        while (part := queue.next()) is not None:
+            start = time.monotonic()
+            out = scratch / f"{part.source}-{part.cell.split()[-1]}-{part.seed}"
+            command = [sys.executable, "-m", "ffalm", "leaderboard", "--board", given.board, "--root", given.root]
+            command += ["--cells", part.cell, "--seeds", f"{part.seed},", "--workers", "1", "--out", str(out)]
             command += [] if given.rounds is None else ["--rounds", str(given.rounds)]
             subprocess.run(command, check=True)
-            header, *lines = (out / "choices.csv").read_text().splitlines()
-            done += lines
-            write_atomic(given.out / "choices.csv", "\n".join([header, *done]) + "\n")
+            queue.add(part, (out / "choices.csv").read_text(), time.monotonic() - start)
             shutil.rmtree(out)
-            took = time.monotonic() - start
-            slowest[part.source] = max(slowest.get(part.source, 0.0), took / len(part.seeds))
-            print(f"{part.cell}, seeds {part.seeds}: {took:.0f} s", flush=True)
+
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(given.at_once) as pool:
+        for worker in [pool.submit(work, Path(scratch)) for _ in range(given.at_once)]:
+            worker.result()
 
 
 @contextmanager
@@ -106,16 +133,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("faces-board"), help="folder for choices.csv")
     parser.add_argument("--seconds", type=float, default=560.0, help="no part is begun that would end later")
     parser.add_argument("--have", type=Path, action="append", help="choices that exist; default: the published ones")
-    parser.add_argument("--at-once", type=int, default=2, help="seeds of a part")
-    parser.add_argument("--workers", type=int, default=2, help="processes; each trains the runs of one seed")
+    parser.add_argument("--at-once", type=int, default=2, help="parts that are computed at the same time")
     parser.add_argument("--board", default="faces")
     parser.add_argument("--rounds", type=int, help="fewer, to try it")
     given = parser.parse_args()
     sources = [one for one, folder in FOLDERS.items() if given.root is None or (Path(given.root) / folder).is_dir()]
-    parts = missing_parts(Board.load(given.board), given.have or [PUBLISHED], sources, given.at_once)
+    parts = missing_parts(Board.load(given.board), given.have or [PUBLISHED], sources)
     if given.root is None:
         writer = csv.writer(sys.stdout)
-        writer.writerows([part.cell, " ".join(map(str, part.seeds))] for part in parts)
+        writer.writerows([part.cell, part.seed] for part in parts)
         return
     given.out.mkdir(parents=True, exist_ok=True)
     with shared_gpu():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,18 +34,21 @@ def choices(folder: Path, cell: str, seeds: Sequence[int]) -> Path:
 
 def test_cells_with_the_fewest_seeds_come_first(board: Board, tmp_path: Path) -> None:
     have = choices(tmp_path, "utkface, alpha 1", [0, 1, 2, 3, 5, 6, 7])
-    parts = missing_parts(board, [have], BOTH, 4)
-    assert [(part.cell, part.seeds) for part in parts] == [
-        ("celeba, alpha 5", (0, 1, 2, 3)),
-        ("celeba, alpha 5", (4, 5, 6, 7)),
-        ("utkface, alpha 1", (4, 8, 9)),
-        ("celeba, alpha 5", (8, 9)),
+    parts = missing_parts(board, [have], BOTH)
+    assert [(part.cell, part.seed) for part in parts] == [
+        *(("celeba, alpha 5", seed) for seed in range(7)),
+        ("utkface, alpha 1", 4),
+        ("celeba, alpha 5", 7),
+        ("utkface, alpha 1", 8),
+        ("celeba, alpha 5", 8),
+        ("utkface, alpha 1", 9),
+        ("celeba, alpha 5", 9),
     ]
 
 
 def test_cells_without_their_images_are_left_out(board: Board, tmp_path: Path) -> None:
     have = choices(tmp_path, "utkface, alpha 1", range(10))
-    assert missing_parts(board, [have], ["utkface"], 2) == []
+    assert missing_parts(board, [have], ["utkface"]) == []
 
 
 def test_parts_that_would_end_too_late_are_not_begun(
@@ -55,26 +61,42 @@ def test_parts_that_would_end_too_late_are_not_begun(
     def run(command: list[str], check: bool) -> None:
         folder = Path(command[command.index("--out") + 1])
         folder.mkdir()
-        choices(folder, command[command.index("--cells") + 1], [0, 1])
+        seed = int(command[command.index("--seeds") + 1].removesuffix(","))
+        choices(folder, command[command.index("--cells") + 1], [seed])
         commands.append(command)
         clock[0] += 600
 
     monkeypatch.setattr("benchmarks.faces_board.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("benchmarks.faces_board.subprocess.run", run)
-    given = argparse.Namespace(board="faces", root="R", out=tmp_path, seconds=1000.0, workers=2, rounds=None)
+    given = argparse.Namespace(board="faces", root="R", out=tmp_path, seconds=1000.0, at_once=1, rounds=None)
     parts = [
-        Part("celeba, alpha 1", "celeba", (0, 1)),
-        Part("celeba, alpha 5", "celeba", (0, 1)),
-        Part("utkface, alpha 1", "utkface", (9,)),
+        Part("celeba, alpha 1", "celeba", 3),
+        Part("celeba, alpha 5", "celeba", 3),
+        Part("utkface, alpha 1", "utkface", 9),
     ]
     compute(parts, given, 0.0)
-    told = capsys.readouterr().out.splitlines()
-    assert told == [
-        "celeba, alpha 1, seeds (0, 1): 600 s",
-        "celeba, alpha 5, seeds (0, 1): 600 s needed, 400 s left",
-        "utkface, alpha 1, seeds (9,): 600 s",
+    assert capsys.readouterr().out.splitlines() == [
+        "celeba, alpha 1, seed 3: 600 s, 2 parts left",
+        "utkface, alpha 1, seed 9: 600 s, 1 parts left",
     ]
-    assert [command[command.index("--seeds") + 1] for command in commands] == ["0,1,", "9,"]
-    cells = ("celeba, alpha 1", "utkface, alpha 1")
-    expected = [HEADER, *(choice(cell, seed) for cell in cells for seed in (0, 1))]
+    expected = [HEADER, choice("celeba, alpha 1", 3), choice("utkface, alpha 1", 9)]
     assert (tmp_path / "choices.csv").read_text().splitlines() == expected
+
+
+def test_a_part_that_fails_is_told_and_loses_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = threading.Barrier(2)
+
+    def run(command: list[str], check: bool) -> None:
+        beside.wait(10)
+        if "celeba, alpha 1" in command:
+            raise subprocess.CalledProcessError(1, command)
+        folder = Path(command[command.index("--out") + 1])
+        folder.mkdir()
+        choices(folder, "celeba, alpha 5", [3])
+
+    monkeypatch.setattr("benchmarks.faces_board.subprocess.run", run)
+    given = argparse.Namespace(board="faces", root="R", out=tmp_path, seconds=1000.0, at_once=2, rounds=None)
+    parts = [Part("celeba, alpha 1", "celeba", 3), Part("celeba, alpha 5", "celeba", 3)]
+    with pytest.raises(subprocess.CalledProcessError):
+        compute(parts, given, time.monotonic())
+    assert (tmp_path / "choices.csv").read_text().splitlines() == [HEADER, choice("celeba, alpha 5", 3)]
