@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ffalm.leaderboard.board import Board
-from ffalm.leaderboard.leaderboard_report import of_cell, overall
+from ffalm.leaderboard.leaderboard_report import by_cell, of_cell, overall
 from ffalm.leaderboard.method_choices import MethodChoice
 from ffalm.leaderboard.standings import seeds_by_cell, standings
 from ffalm.leaderboard.stored_choices import read_choices
@@ -47,5 +47,6 @@ def test_the_page_shows_these_tables(name: str) -> None:
     page, board, choices = (RESULTS / f"{BOARDS[name]}.md").read_text(), Board.load(name), choices_of_board(name)
     found = standings(choices)
     assert to_markdown(overall(board, found)) in page
+    assert to_markdown(by_cell(board, found)) in page
     for cell, seeds in seeds_by_cell(choices).items():
         assert to_markdown(of_cell(board, found, cell, seeds)) in page

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from ffalm import __version__
 from ffalm.leaderboard.board import Board
 from ffalm.leaderboard.board_runs import BoardResult
 from ffalm.leaderboard.method_choices import MethodChoice
-from ffalm.leaderboard.standings import Standing, Total, seeds_by_cell, standings, totals
+from ffalm.leaderboard.standings import BEYOND, Standing, Total, seeds_by_cell, standings, totals
 from ffalm.report.rendering import to_csv, to_markdown
 from ffalm.report.tables import Cell, Column, Row, Section, Table, row
 from ffalm.system.files import write_atomic
@@ -62,6 +63,42 @@ def _total(one: Total, title: str, most: bool, cells: int) -> Row:
     return row(own, one.first, one.qualified, one.rank, accuracy, one.held, one.hypervolume, note=note)
 
 
+def by_cell(board: Board, found: Sequence[Standing]) -> Table:
+    """Who is first in every cell, beside FedAvg if it is on the board; a section for each bound."""
+    titles = {method.name: method.title for method in board.methods}
+    figures = [Column("accuracy", "percent", 1), Column("gap", "percent", 1)]
+    columns = [Column("Cell"), Column("First"), *figures, Column("held", "share"), Column("Tied with it")]
+    beside = "fedavg" in titles
+    if beside:
+        columns += [replace(column, head=f"{titles['fedavg']}: {column.head}") for column in figures]
+    sections = []
+    for target in dict.fromkeys(one.target for one in found):
+        rows = []
+        for cell in dict.fromkeys(one.cell for one in found):
+            own = [one for one in found if (one.cell, one.target) == (cell, target)]
+            plain = next((one for one in own if one.method == "fedavg"), None)
+            aside = ([plain.accuracy, plain.gap] if plain else [None, None]) if beside else []
+            rows.append(row(cell, *_leaders(own, titles), *aside))
+        sections.append(Section(rows, target, target))
+    caption = (
+        "The first method, its means over seeds, the share of seeds in which the target held, and who is tied with it"
+    )
+    return Table("Cell by cell", columns, sections, f"{caption}{'; beside it FedAvg' * beside}.", key="target")
+
+
+def _leaders(own: Sequence[Standing], titles: Mapping[str, str]) -> list[Cell | str | float | None]:
+    """The first of a cell at a bound and who is tied with it; else who comes nearest without a degenerate model."""
+    leading = [one for one in own if one.first]
+    if leading:
+        first, *tied = leading
+        names = ", ".join(titles[one.method] for one in tied)
+        return [Cell(titles[first.method], bold=True), first.accuracy, first.gap, first.held, names]
+    nearest = next((one for one in own if one.problem == BEYOND), None)  # they are ordered by their gaps
+    if nearest is None:
+        return ["nobody qualifies", None, None, None, ""]
+    return [f"nobody; nearest {titles[nearest.method]}", nearest.accuracy, nearest.gap, nearest.held, ""]
+
+
 def of_cell(board: Board, found: Sequence[Standing], cell: str, seeds: int) -> Table:
     """The methods in one cell, which has this number of seeds; cells of one board may have different ones."""
     titles = {method.name: method.title for method in board.methods}
@@ -106,7 +143,7 @@ def write_leaderboard(board: Board, result: BoardResult, out: Path, command: str
         f"# Leaderboard: {board.title}",
         _RULE.format(budget=board.budget),
         f"{f'Command: `{command}`; ' if command else ''}ffalm {__version__}, {date.today()}.",
-        f"## Over all cells\n\n{to_markdown(overall(board, found))}",
+        f"## Over all cells\n\n{to_markdown(overall(board, found))}\n{to_markdown(by_cell(board, found))}",
         *(f"## {cell}\n\n{to_markdown(of_cell(board, found, cell, count))}" for cell, count in seeds.items()),
     ]
     if result.left_out:

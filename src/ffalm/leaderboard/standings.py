@@ -19,6 +19,7 @@ from ffalm.leaderboard.method_choices import MethodChoice
 from ffalm.targets.target import Target
 
 SIGNIFICANCE = 0.05
+BEYOND = "the mean gap is beyond the bound"
 _SAME = 1e-9  # differences of accuracies that are closer than this differ by rounding alone
 
 
@@ -95,7 +96,7 @@ def _standing(own: Sequence[MethodChoice]) -> Standing:
     elif degenerate:
         problem = f"degenerate in {degenerate} of {len(own)} seeds"
     elif not bound.meets({bound.bounds[0].metric: gap}):
-        problem = "the mean gap is beyond the bound"
+        problem = BEYOND
     spread = stdev(accuracies) if len(own) > 1 and not missing else math.nan
     held, volume = fmean(one.held for one in own), fmean(one.hypervolume for one in own)
     return Standing(own[0].cell, own[0].target, own[0].method, fmean(accuracies), spread, gap, held, volume, problem)
