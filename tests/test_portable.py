@@ -193,7 +193,7 @@ def test_nothing_needs_what_macos_lacks() -> None:
 AS_ON_MACOS = """
 import mmap, os, signal, sys
 from pathlib import Path
-import numpy, pandas, pyarrow, psutil, rich, safetensors.torch, scipy.special, scipy.stats, torch, typer
+import numpy, pandas, pyarrow, rich, safetensors.torch, scipy.special, scipy.stats, torch, typer
 
 def hide(event, arguments):
     if event != "open" or not str(arguments[0]).startswith(("/proc/", "/sys/", "/dev/shm")):

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
+
 from benchmarks.attacked_federation import RealFederation, Truth
 
 from ffalm.federate.deploy.operations import processes_of

@@ -20,7 +20,6 @@ from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import NodeSigner
 from ffalm.federate.secure import protocol, shamir
 from ffalm.federate.secure.aggregator import TooFew
-from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.misdealing import Misdealing
 from ffalm.federate.secure.protocol import Circle, Offer, _key_statement, offer_statement
 
@@ -100,7 +99,7 @@ LIES: dict[str, tuple[Lie, str]] = {
     "shares other than announced": (of_offers(misannounced), "client 3 are not those that it announced"),
     "a key that is no number": (of_keys("zz" * 32), "lacks its public key"),
     "a key of zeros": (of_keys("00" * 32), "lacks its public key"),
-    "a key that it did not sign": (of_keys(KeyPair.new().public.hex(), signed=False), "'east' is not signed by the"),
+    "a key that it did not sign": (of_keys("09" + "00" * 31, signed=False), "'east' is not signed by the"),
 }
 
 
