@@ -84,9 +84,11 @@ def _stand_in(values: Numbers) -> list[str]:
 
 def _with_labels(column: pd.Series, labels: Codes, enough: bool) -> list[str]:
     """Notes from the column together with the labels of its rows; `enough` rows tell codes from quantities too."""
-    if (known := _predicted_right(column, labels) / len(labels)) >= _REVEALED:
+    rows, known = len(labels), _predicted_right(column, labels)
+    others = rows - int(np.bincount(labels).max())
+    if rows - known <= (1 - _REVEALED) * min(rows, others / (1 - _FREQUENT)):  # fewer errors where a label is rare
         return [
-            f"alone gives the label away in {known:.1%} of the training rows: list it in drop if it is known only "
+            f"alone gives the label away in {known / rows:.1%} of the training rows: list it in drop if it is known only "
             "after the outcome."
         ]
     favourable = (labels == labels.max()).astype(np.float64)
