@@ -88,8 +88,8 @@ def _with_labels(column: pd.Series, labels: Codes, enough: bool) -> list[str]:
     others = rows - int(np.bincount(labels).max())
     if rows - known <= (1 - _REVEALED) * min(rows, others / (1 - _FREQUENT)):  # fewer errors where a label is rare
         return [
-            f"alone gives the label away in {known / rows:.1%} of the training rows: list it in drop if it is known only "
-            "after the outcome."
+            f"alone gives the label away in {known / rows:.1%} of the training rows: list it in drop if it is known "
+            "only after the outcome."
         ]
     favourable = (labels == labels.max()).astype(np.float64)
     if enough and is_numeric(column) and (count := _as_codes(_values(column), favourable)):
