@@ -154,8 +154,8 @@ def _dear(answer: Answer, level: float, plain: Answer) -> Answer:
     else:
         cost = f"{100 * (plain.chosen.merit - answer.chosen.merit):.1f} points of accuracy"
     note = (
-        f"The margin at {level:.0%} confidence costs {cost} on the rows of the choice: they are few for this target. "
-        "A lower confidence or a wider target costs less."
+        f"The margin at {100 * level:g}% confidence costs {cost} on the rows of the choice, which are few for this "
+        "target. A lower confidence or a wider target costs less."
     )
     return replace(answer, notes=(note, *answer.notes))
 
