@@ -132,7 +132,7 @@ class HeldOutRows:
 def known_question(weights: Tensor, line: Tensor, steps: Tensor, target: Target, shares: Tensor, excluded: int) -> bool:
     """Whether a question is one that the search for a target asks: along one of its lines at steps of the grid, or
     between two of them, or of a single rule; from weights that moves along its lines lead to, which is 0 where it has
-    one line. A site answers no other, whoever asks: counts along many lines would tell a row's place on all of them."""
+    one line. A site answers no other: counts along many lines would reveal where a row lies on each of them."""
     shape = shares.shape
     if not (weights.shape == line.shape == shape and bool(weights.isfinite().all()) and steps.ndim == 1):
         return False

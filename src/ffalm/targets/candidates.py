@@ -19,9 +19,9 @@ from ffalm.targets.target import Repair as RepairSetting
 
 T = TypeVar("T")
 
-LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves no margin
-MARGIN_COST = 0.01  # the accuracy that a margin may cost on the rows of the choice
-_HALF = 0.5  # of a target, that a margin leaves to the gap where rows are enough
+LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence, in the order in which they are tried; at the last there is no margin
+MARGIN_COST = 0.01  # accuracy that the default margin may cost on the rows of the choice
+_HALF = 0.5  # share of a target that a margin may take, so that the rest is left for the gap
 
 #: The rate constraint of `Lagrangian` for each metric of a target.
 CONSTRAINTS = {
@@ -65,7 +65,7 @@ def lagrangians(target: Target) -> dict[str, dict[str, Any]]:
 
 
 def lagrangian_title(key: str, algorithm: Any) -> str | None:
-    """How tables call an algorithm that `lagrangians` put under a key, "Lagrangian (DP ≤ 0.05)"; None for others."""
+    """The title of an algorithm that `lagrangians` gave this key, "Lagrangian (DP ≤ 0.05)"; None for others."""
     if algorithm.name != "lagrangian" or key != _key(algorithm.constraint, algorithm.tolerance):
         return None
     constraints = ", ".join(_SHORT.get(one, one) for one in algorithm.constraint.split(","))
@@ -97,9 +97,8 @@ def answer_of(
 
     The rows for both are held-out ones, with training rows where those agree (`choice_rows`). A gap that is within the
     target on these rows exceeds it on other rows about every second time, so the choice leaves a margin: the one-sided
-    confidence bound must be within. Left out, the confidence is 0.8, lowered where rows are so few that the margin
-    would cost more than a point of accuracy. One that is given is kept to, and a note says where it
-    costs more.
+    confidence bound must be within. The default confidence is 0.8, or less if rows are so few that the margin would
+    cost more than a point of accuracy. A given confidence is kept, and a note says if it costs more.
     """
     check_confidence(confidence)
     rows = choice_rows([run.scores for run in runs])
@@ -107,8 +106,8 @@ def answer_of(
         rows = choice_rows([{part: one for part, one in run.scores.items() if part != "training"} for run in runs])
     runs = [replace(run, scores=parts) for run, parts in zip(runs, rows.parts, strict=True)]
     answer = _answer_of(runs, target, repair, group_names, confidence, costs)
-    told = "Training rows decided too" if rows.training else "Held-out rows alone decided"
-    notes = (*answer.notes, f"{told}: {rows.why}.") if rows.why else answer.notes
+    which = "Training rows decided too" if rows.training else "Held-out rows alone decided"
+    notes = (*answer.notes, f"{which}: {rows.why}.") if rows.why else answer.notes
     return replace(answer, training_rows=rows.training, notes=notes)
 
 
@@ -129,9 +128,9 @@ def _answer_of(
     plain = at(LEVELS[-1])
     enough = plain.chosen.merit - MARGIN_COST * unit
     if confidence is not None:
-        asked = plain if confidence == LEVELS[-1] else at(confidence)
-        cheap = asked.chosen.merit >= enough or bool(plain.chosen.degenerate)
-        return asked if cheap else _dear(asked, confidence, plain)
+        answer = plain if confidence == LEVELS[-1] else at(confidence)
+        cheap = answer.chosen.merit >= enough or bool(plain.chosen.degenerate)
+        return answer if cheap else _with_margin_cost(answer, confidence, plain)
     strict: Answer | None = None
     for level in LEVELS[:-1]:
         answer = at(level)
@@ -139,15 +138,15 @@ def _answer_of(
         usable = bool(plain.chosen.degenerate) or not answer.chosen.degenerate
         complete = usable and answer.chosen.within(target) == len(answer.chosen.runs)
         if complete and answer.chosen.merit >= enough:
-            return answer if level == LEVELS[0] else _less_sure(answer, level, strict)
-    return _less_sure(plain, LEVELS[-1], strict or plain)
+            return answer if level == LEVELS[0] else _with_less_margin(answer, level, strict)
+    return _with_less_margin(plain, LEVELS[-1], strict or plain)
 
 
-def _dear(answer: Answer, level: float, plain: Answer) -> Answer:
-    """The answer with what the margin that was asked for costs, where it is more than the usual one may cost.
+def _with_margin_cost(answer: Answer, level: float, plain: Answer) -> Answer:
+    """The answer with a note on what its margin costs: more than the default one may.
 
-    Rates near 0 or 1 are known best, so thresholds that give nearly all rows of a group one label have the narrowest
-    margins: a margin that the rows are too few for is met there, by a model of little use.
+    Rates near 0 or 1 have the narrowest margins. With few rows a wide margin is therefore met by thresholds that give
+    nearly all rows of a group one label, which makes a model of little use.
     """
     if "cost" in answer.best.validation.metrics:
         cost = f"{plain.chosen.merit - answer.chosen.merit:.3g} a row"
@@ -160,19 +159,22 @@ def _dear(answer: Answer, level: float, plain: Answer) -> Answer:
     return replace(answer, notes=(note, *answer.notes))
 
 
-def _less_sure(answer: Answer, level: float, strict: Answer) -> Answer:
-    """The answer with a smaller margin, and how many rows the usual one would take, by the choice that left it."""
+def _with_less_margin(answer: Answer, level: float, strict: Answer) -> Answer:
+    """The answer with a note on its smaller margin, and on how many rows the default one takes.
+
+    `strict` is the choice with the default margin.
+    """
     left = f"leaves one at {level:.0%}" if level > LEVELS[-1] else "leaves none"
     note = (
         f"The rows are too few for a margin at {LEVELS[0]:.0%} confidence that costs less than a point of "
-        f"accuracy: the choice {left}."
+        f"accuracy, so the choice {left}."
     )
     scores = strict.best.validation
     factor, smallest = scores.margin_factor(answer.target, _HALF), scores.smallest
     if smallest is not None and 1 < factor < math.inf:
         note += (
-            f" That margin would take half of the target with about {math.ceil(factor * smallest.rows):,} rows "
-            f"of {smallest.group}, the smallest group, instead of {smallest.rows:,.0f}."
+            f" It would take half of the target with about {math.ceil(factor * smallest.rows):,} rows of "
+            f"{smallest.group}, the smallest group, instead of {smallest.rows:,.0f}."
         )
     return replace(answer, notes=(note, *answer.notes))
 
@@ -234,9 +236,9 @@ def _fitted(run: FinishedRun, target: Target, kind: Kind, costs: Costs | None, l
 
 
 def _remembered(run: FinishedRun, part: str, key: Any, found: Callable[[], T]) -> T:
-    """A result of a run's scores, computed once: answers at several levels and targets ask for the same.
+    """A result of a run's scores, computed once: answers at several levels and targets need the same.
 
-    The number of rows tells held-out rows from the same rows with training rows.
+    The number of rows is part of the key, since held-out rows may be used with and without training rows.
     """
     whole = (part, int(run.scores[part].counts.sum()), key)
     if whole not in run.memo:
@@ -293,7 +295,7 @@ def _scores(tally: Tally, favourable: int, group_names: Sequence[str], costs: Co
 
 
 def why_degenerate(tally: Tally, accuracy: float) -> str:
-    """Why a model with this Tally is no result; empty where it is one."""
+    """Why a model with this Tally is degenerate; empty if it is not."""
     predicted, actual = tally.confusion.sum((-1, -2)).tolist(), tally.count.sum(-1).tolist()
     flaws = flaws_of(predicted, actual, accuracy)
     return degenerate_reason(flaws.one_label, 1, accuracy, majority_share(actual), rows="rows")

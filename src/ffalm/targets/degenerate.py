@@ -1,5 +1,5 @@
-"""When a trained model is no result: one label for nearly everybody, worse than the most frequent label, or a dual that
-ran away. Its gaps may be small, yet it is never called the best or the fairest."""
+"""When a model is degenerate: it predicts one label for nearly everybody, is less accurate than the most frequent
+label, or has a dual that ran away. Its gaps may be small, yet it is never called the best or the fairest."""
 
 from __future__ import annotations
 

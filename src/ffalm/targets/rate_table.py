@@ -40,7 +40,7 @@ class Costs:
 
     @property
     def shares(self) -> tuple[float, float]:
-        """Both costs as shares of the larger one, so that their unit changes no choice."""
+        """Both costs as shares of the larger one, so that no choice depends on their unit."""
         return self.false_favourable / self.largest, self.false_unfavourable / self.largest
 
     def per_row(self, tally: Tally, favourable: int) -> float:

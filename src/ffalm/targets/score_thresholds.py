@@ -44,7 +44,7 @@ class ScoreThresholds:
 
     def __getitem__(self, group: str) -> float:
         """The threshold of a group, where none is drawn."""
-        require(group in self.groups, f"There is no threshold of a group {group!r}.")
+        require(group in self.groups, f"There is no threshold for a group {group!r}.")
         require(not self.randomised, "These thresholds are randomised: see `groups`.")
         return self.groups[group][0][0]
 
@@ -117,7 +117,7 @@ class ScoreThresholds:
                     raise ValueError("a threshold is no number, or the probabilities of a group do not add up to 1")
             return cls(kind_of(values["kind"]), groups, single)
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise UserError(f"These thresholds cannot be read ({error!r}): make the repair again.") from None
+            raise UserError(f"These thresholds cannot be read ({error!r}): run the repair again.") from None
 
     @classmethod
     def load(cls, path: str | Path) -> ScoreThresholds:
