@@ -57,7 +57,7 @@ Codes = NDArray[np.int64]
 
 _PLAIN = "fedavg"  # without groups
 _FAIR = "ffalm"  # with groups, and without a target
-#: Algorithms of ours that look at no group.
+#: Algorithms of this library that use no groups.
 _WITHOUT_GROUPS = frozenset({"afl", "central", "fedadam", "fedavg", "fedavgm", "fedprox", "qffl", "scaffold"})
 
 
@@ -186,9 +186,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def predict(self, X: Any, groups: Any = None) -> NDArray[Any]:  # noqa: N803
         """The class of each row, by the target's thresholds where there are any.
 
-        Thresholds by group need `groups`; rows of an unknown group, and all rows without it, get the single threshold.
-        Groups of which none is known are refused.
-        Randomised ones are drawn by a row's features and by how many rows before it have the same ones.
+        Thresholds by group need `groups`. Rows of an unknown group, and all rows without `groups`, get the single
+        threshold; `groups` of which none is known are refused. Randomised thresholds are drawn by a row's features and
+        by how many rows before it have the same ones.
         """
         logits, rows = self._logits(X)
         if self.repair_ is None:
@@ -205,7 +205,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             codes = torch.from_numpy(known.get_indexer(values))
             _require(
                 not self.repair_.by_group or not values.notna().any() or bool((codes >= 0).any()),
-                f"None of the `groups` is one of those of `fit`: {', '.join(map(repr, known))}.",
+                f"None of the `groups` was given to `fit`, which had {', '.join(map(repr, known))}.",
             )
         scores, fallback = scores_of(logits, self._favourable())
         draws = draws_of_rows(row.tobytes() for row in rows.numpy()) if self.repair_.kind == "randomised" else None
@@ -223,21 +223,22 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return seed
 
     def _algorithm(self) -> Algorithm:
-        """What is trained without a target."""
-        asked = self.algorithm
-        if asked is None:
-            asked = _PLAIN if self.groups_ is None else _FAIR
-        chosen = default_algorithm(asked)[0] if isinstance(asked, str) else asked
+        """The algorithm that is trained without a target."""
+        given = self.algorithm
+        if given is None:
+            given = _PLAIN if self.groups_ is None else _FAIR
+        chosen = default_algorithm(given)[0] if isinstance(given, str) else given
         if not isinstance(chosen, Algorithm):
             return chosen  # `simulate` says what it takes
         _require(
             chosen.trains_on != "alone",
-            f"{short_repr(asked)} trains a model for each client, and a classifier has one: choose another algorithm.",
+            f"{short_repr(given)} trains a model for each client, and a classifier has one: choose another algorithm.",
         )
-        measures = type(chosen).__module__.startswith("ffalm.") or chosen.measure is not Measure.NOTHING
+        ours = type(chosen).__module__.startswith("ffalm.")
+        uses_groups = chosen.name not in _WITHOUT_GROUPS and (ours or chosen.measure is not Measure.NOTHING)
         _require(
-            self.groups_ is not None or chosen.name in _WITHOUT_GROUPS or not measures,
-            f"{short_repr(asked)} compares groups: give each row's as fit(X, y, groups=...), or choose another one.",
+            self.groups_ is not None or not uses_groups,
+            f"{short_repr(given)} compares groups: give each row's as fit(X, y, groups=...), or choose another one.",
         )
         return chosen
 
@@ -249,8 +250,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         with suppress(Exception):  # a value of another kind, which cannot be compared with labels
             places = np.flatnonzero(np.asarray(self.classes_ == self.favourable, dtype=bool))
         _require(
-            len(places) == 1, f"The favourable label {short_repr(self.favourable)} is none of the classes in `y`."
-        )  # fmt: skip
+            len(places) == 1, f"The favourable label {short_repr(self.favourable)} is not one of the classes in `y`."
+        )
         return int(places[0])
 
     def _federation(self, rows: Examples, clients: Any, seed: int) -> Federation:

@@ -614,7 +614,7 @@ def test_one_column_cannot_be_label_and_group() -> None:
         ("latin.csv", "age,sex,hired\n1,Señora,1\n".encode("latin-1"), "is not UTF-8 text"),
         ("one.csv", b"hired\n1\n0\n", "only one column, 'hired'"),
         ("ragged.csv", b"age,sex,hired\n1,2,3\n1,2,3,4\n", "line 3"),
-        ("shifted.csv", b"age,sex,hired\n1,2,3,4\n1,2,3,4\n", "more fields than its header"),
+        ("shifted.csv", b"age,sex,hired\n1,2,3,4\n1,2,3,4\n", "more fields than its first line"),
         ("broken.csv.gz", b"\x1f\x8b no gzip", "cannot be read as a table"),
         ("cut.csv.gz", gzip.compress(b"age,sex,hired\n" * 999, mtime=0)[:-20], "cannot be read as a table"),
         ("broken.parquet", b"PAR1 not really", "cannot be read as a table"),
@@ -758,7 +758,10 @@ def test_columns_are_taken_in_every_type_that_frames_hold_them_in() -> None:
 def test_a_column_that_is_there_twice_with_the_same_values_is_used_once(write: Any) -> None:
     frame = people()
     file = write(pd.concat([frame, frame[["age", "sex"]]], axis=1))
-    assert table(file).read().notes[0] == "people.csv holds the column 'age' twice, with the same values: once is used."
+    assert (
+        table(file).read().notes[0]
+        == "people.csv holds the column 'age' twice, with the same values: one of them is used."
+    )
     assert features(table(file)) == features(table(write(frame, "once.csv")))
 
 
@@ -888,7 +891,7 @@ def test_codes_that_are_taken_for_quantities_are_noted() -> None:
     rate = np.random.default_rng(1).uniform(0.2, 0.8, 31)[job] - 0.0002 * (age - 50) ** 2
     frame = people(4000, job=job, age=age, hired=np.where(draws.random(4000) < rate, "yes", "no"))
     assert frame_notes(frame) == (
-        "The column 'job' holds 30 different whole numbers that tell the label better as categories than as "
+        "The column 'job' holds 30 different whole numbers that predict the label better as categories than as "
         "quantities: list it in categorical if they are codes.",
     )
     assert frame_notes(frame, categorical=("job",)) == ()

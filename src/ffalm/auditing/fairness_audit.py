@@ -90,8 +90,8 @@ def audit(
         0 < require_number(level, "level of intervals") < 1,
         f"The level of intervals must be between 0 and 1; got {level}.",
     )
-    written = {"separator": separator, "decimal": decimal, "encoding": encoding}
-    table = _Table.of(data, {"label": label, "prediction": prediction, "score": score}, group, written)
+    text_format = {"separator": separator, "decimal": decimal, "encoding": encoding}
+    table = _Table.of(data, {"label": label, "prediction": prediction, "score": score}, group, text_format)
     judged = next(role for role in ("label", "prediction", "score") if role in table.columns)
     names: tuple[str, ...] = ("other", "favourable" if favourable is None else str(favourable))
     notes: tuple[str, ...] = ()
@@ -150,11 +150,11 @@ class _Table:
     what: str  # for messages: the file
 
     @classmethod
-    def of(cls, data: Any, given: Mapping[str, Any], group: Any, written: Mapping[str, Any]) -> _Table:
-        asked = {role: value for role, value in given.items() if value is not None}
+    def of(cls, data: Any, given: Mapping[str, Any], group: Any, text_format: Mapping[str, Any]) -> _Table:
+        roles = {role: value for role, value in given.items() if value is not None}
         if data is not None:
-            return cls._of_frame(data, asked, group, written)
-        columns = {role: _series(values, role) for role, values in asked.items()}
+            return cls._of_frame(data, roles, group, text_format)
+        columns = {role: _series(values, role) for role, values in roles.items()}
         if isinstance(group, pd.DataFrame):
             group = dict(group.items())
         if not isinstance(group, Mapping):
@@ -168,17 +168,17 @@ class _Table:
         return cls(columns, frame, _checked(tuple(frame.columns)), "the given rows")
 
     @classmethod
-    def _of_frame(cls, data: Any, asked: Mapping[str, Any], group: Any, written: Mapping[str, Any]) -> _Table:
+    def _of_frame(cls, data: Any, roles: Mapping[str, Any], group: Any, text_format: Mapping[str, Any]) -> _Table:
         named = _checked(group_columns([group] if isinstance(group, str) else group))
         if isinstance(data, str | Path):
-            what, frame = str(data), read_table(str(data), codes=code_columns(named), **written)[0]
+            what, frame = str(data), read_table(str(data), codes=code_columns(named), **text_format)[0]
         else:
             found = as_frame(data)
             if found is None:
                 raise UserError(f"Give a table, as a DataFrame or a file; got {type(data).__name__}.")
             what, frame = "the given table", checked_columns(found, "the given table")[0]
         groups = _checked(tuple(dict.fromkeys(listed_columns(frame, named, what))))
-        columns = {role: pick(frame, str(name), what) for role, name in asked.items()}
+        columns = {role: pick(frame, str(name), what) for role, name in roles.items()}
         return cls(columns, pd.DataFrame({name: pick(frame, name, what) for name in groups}), groups, what)
 
 

@@ -159,7 +159,7 @@ def _column(file: Path, names: pd.Index) -> Codes:
     """The only column of a publishers' two-column table, for these images."""
     column = _read(file, titled=False).iloc[:, 0].reindex(names)
     absent = int(column.isna().sum())
-    require(absent == 0, f"{file} says nothing about {absent} of {len(names)} images.")
+    require(absent == 0, f"{file} lacks {absent} of the {len(names)} images.")
     try:
         return np.asarray(column.to_numpy(np.int64))
     except ValueError as error:

@@ -55,10 +55,10 @@ class Preprocessing:
         return _image_files(data) if self.images is not None and isinstance(data, str | Path) else data
 
     def _texts(self, group: Any, group_names: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Columns that no number may be read of: 01 and 1 are two of their values, or one is too long for floats.
+        """Columns that are read as text, since 01 and 1 are two of their values, or one is too long for floats.
 
-        Then, of a file with a decimal comma, those whose cells are read one by one, as in training: 1,5 is 1.5 there,
-        unless training left it as it is, in a column that was not declared to be categorical.
+        Then, of a file with a decimal comma, the columns whose cells are read one by one, as in training: there 1,5 is
+        1.5. Columns in which training rows kept a decimal comma are read as text instead.
         """
         assert self.table is not None
         values = {one.name: [*one.categories] for one in self.table.columns if isinstance(one, CategoryColumn)}

@@ -61,7 +61,7 @@ def as_category(column: pd.Series) -> pd.Series:
 
 
 def several_refused(refused: dict[str, UserError]) -> UserError:
-    """The errors that `check_feature` raised for columns: each of them where they are few, else the others' names."""
+    """One error for all refused columns: their messages if they are few, else the first and the names of the others."""
     first, *_ = refused.values()
     if len(refused) <= MOST_REFUSALS:
         return UserError(" ".join(map(str, refused.values())), first.public)

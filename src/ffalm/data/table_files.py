@@ -152,7 +152,8 @@ def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple
     frame = frame.iloc[:, [place for place in range(frame.shape[1]) if place not in unnamed]]
     frame, copied = without_copies(frame)
     notes += [
-        f"{Path(file).name} holds the column {name!r} twice, with the same values: once is used." for name in copied
+        f"{Path(file).name} holds the column {name!r} twice, with the same values: one of them is used."
+        for name in copied
     ]
     twice = sorted({*frame.columns[frame.columns.duplicated()]})
     require(
@@ -221,7 +222,7 @@ def _plain_column(column: pd.Series) -> pd.Series:
 
 
 def _known_to_pandas(dtype: pd.ArrowDtype) -> bool:
-    """Whether pandas can tell what a type of Arrow holds; of views and run-length encodings it cannot."""
+    """Whether pandas knows what an Arrow type holds; it does not for views and run-length encodings."""
     try:
         return dtype.type is not None
     except NotImplementedError:

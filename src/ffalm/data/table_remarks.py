@@ -21,7 +21,7 @@ Codes = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 _FEWEST_ROWS, _MOST_ROWS = 200, 10_000  # training rows that are looked at together with their labels
-_FEWEST_OTHERS = 10  # rows without the most frequent label, of which a column knows none by chance, in smaller tables
+_FEWEST_OTHERS = 10  # rows without the most frequent label, in smaller tables: so many are not predicted by chance
 _FREQUENT, _REVEALED = 0.98, 0.999  # shares of rows: of the most frequent label, and of labels known by one column
 _STAND_INS = {-1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0}  # for missing values
 _FEWEST_CODES, _ROWS_A_CODE = 6, 10
@@ -83,7 +83,7 @@ def _stand_in(values: Numbers) -> list[str]:
 
 
 def _with_labels(column: pd.Series, labels: Codes, enough: bool) -> list[str]:
-    """Notes from the column together with the labels of its rows; `enough` rows tell codes from quantities too."""
+    """Notes from the column together with the labels of its rows; `enough`: whether these can show that it is codes."""
     rows, known = len(labels), _predicted_right(column, labels)
     others = rows - int(np.bincount(labels).max())
     if rows - known <= (1 - _REVEALED) * min(rows, others / (1 - _FREQUENT)):  # fewer errors where a label is rare
@@ -94,8 +94,8 @@ def _with_labels(column: pd.Series, labels: Codes, enough: bool) -> list[str]:
     favourable = (labels == labels.max()).astype(np.float64)
     if enough and is_numeric(column) and (count := _as_codes(_values(column), favourable)):
         return [
-            f"holds {count} different whole numbers that tell the label better as categories than as quantities: list "
-            "it in categorical if they are codes."
+            f"holds {count} different whole numbers that predict the label better as categories than as quantities: "
+            "list it in categorical if they are codes."
         ]
     return []
 

@@ -83,7 +83,7 @@ class Examples:
         tensors = isinstance(self.y, Tensor) and isinstance(self.group, Tensor)
         require(
             tensors and isinstance(self.x, Tensor | CompactFeatures) and len(self.x.shape) > 0,
-            "Features, labels and groups of Examples are tensors: Federation.from_arrays takes what else there is.",
+            "Features, labels and groups of Examples must be tensors: Federation.from_arrays takes other types too.",
         )
         rows = self.x.shape[0]
         if self.y.shape != (rows,) or self.group.shape != (rows,):

@@ -76,7 +76,7 @@ def refused_form(values: list[str], decimal: Decimal = ".") -> Form | None:
 
 
 def decimal_mark(values: list[str]) -> tuple[str, Decimal] | None:
-    """The decimal mark of texts that are all numbers once it is known, and one of them that has it."""
+    """A text with a decimal mark, and the mark with which all texts are numbers; None if no mark surely is that."""
     for mark in get_args(Decimal):
         marked = [one for one in values if not _WHOLE.fullmatch(one)]
         clear = [one for one in marked if not _thousands(mark).fullmatch(one)]

@@ -97,7 +97,8 @@ class TrainedModel:
         broken = checksums.damaged(folder)
         require(
             broken is None,
-            f"The file {folder / str(broken)} of a trained model is missing or damaged: restore it, or make it again.",
+            f"The file {folder / str(broken)} of a trained model is missing or damaged: restore it, or train the model "
+            "again.",
         )
         description = ModelDescription.read(folder / ENCODING)
         try:
@@ -294,4 +295,6 @@ def _thresholds(file: Path) -> Repair | BlindRule | None:
         plain = checksums.read_checked(file)
         return BlindRule.from_plain(plain) if plain.get("kind") == "blind" else Repair.from_plain(plain)
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"The thresholds {file} cannot be read ({error}): make the report again.") from None
+        raise UserError(
+            f"The thresholds in {file} cannot be read ({error}): restore the file, or write it again by `ffalm report`."
+        ) from None
