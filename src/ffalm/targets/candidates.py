@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from ffalm.fairness import ScoreHistogram, Tally
@@ -214,12 +215,8 @@ def _run(
 ) -> CandidateRun:
     parts = {}
     for part, histogram in run.scores.items():
-
-        def found(one: ScoreHistogram = histogram) -> tuple[Tally, Scores]:
-            tally = repair.tally(one)
-            return tally, _scores(tally, one.favourable, group_names, costs)
-
-        tally, scores = _remembered(run, part, (repair.edges, costs), found)
+        scored = partial(_scored, repair, histogram, group_names, costs)
+        tally, scores = _remembered(run, part, (repair.edges, costs), scored)
         ends = (tally, target, histogram.favourable)
         if part == "test":
             parts["test"] = _with_ends(scores, *ends, CONFIDENCE)
@@ -228,6 +225,13 @@ def _run(
         if "test" not in run.scores:
             parts["untested"] = _with_ends(scores, *ends, CONFIDENCE, chose=True)
     return CandidateRun(run.seed, run.place, repair.to_plain(group_names), **parts)
+
+
+def _scored(
+    repair: Repair, histogram: ScoreHistogram, group_names: Sequence[str], costs: Costs | None
+) -> tuple[Tally, Scores]:
+    tally = repair.tally(histogram)
+    return tally, _scores(tally, histogram.favourable, group_names, costs)
 
 
 def _fitted(run: FinishedRun, target: Target, kind: Kind, costs: Costs | None, level: float) -> Repair | None:
