@@ -59,8 +59,9 @@ def _of_column(column: pd.Series) -> list[str]:
 
 
 def _written(column: pd.Series) -> list[str]:
-    """A note on texts that look like dates, durations or amounts."""
-    if is_numeric(column) or (form := noted_form(distinct(column)[1])) is None:
+    """A note on texts that look like numbers, dates, durations or amounts."""
+    values = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    if pd.api.types.is_numeric_dtype(values.dtype) or (form := noted_form(distinct(column)[1])) is None:
         return []
     return [
         f"holds texts that look like {form.kind}, such as {form.example!r}, and each is a category of its own: "
