@@ -203,6 +203,13 @@ def test_a_decision_that_no_score_reaches_is_told() -> None:
     assert not any("every row" in note for note in found.notes)
 
 
+def test_scores_that_are_text_in_a_data_frame_are_to_be_made_numbers() -> None:
+    """There a decimal mark cannot be set."""
+    frame = scored()
+    with pytest.raises(UserError, match=r"for a text file, else make numbers of it\.$"):
+        audited(frame.assign(score=frame["score"].astype(str)), prediction=None, score="score")
+
+
 def test_conditions_name_a_metric_of_the_audit() -> None:
     found = audited(scored())
     assert found.failures(["dpd > 0", "accuracy < 1 %"])[0].condition == "dpd > 0"

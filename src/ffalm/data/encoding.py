@@ -323,7 +323,10 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
     if not is_numeric(column) and not column.isna().all():
         message = f"The column {str(column.name)!r} must hold numbers only, such as 0.73; it holds text"
         marked = decimal_mark(distinct(column)[1])
-        hint = "" if marked is None else ", such as {!r}: set decimal to {!r} (--decimal {})".format(*marked, marked[1])
+        hint = ""
+        if marked is not None:
+            hint = ", such as {!r}: set decimal to {!r} (--decimal {}) for a text file, else make numbers of it"
+            hint = hint.format(*marked, marked[1])
         raise UserError(f"{message}{hint}.", f"{message}.")
     require_real(column)
     values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
