@@ -60,7 +60,7 @@ def as_table(values: Any, what: str) -> Any:
 
 
 def feature_names(values: Any, what: str) -> tuple[str, ...]:
-    """The names of a data frame's columns; none of an array, or where they are the numbers that pandas gives."""
+    """The names of a data frame's columns; none for an array, and none if they are the numbers that pandas gives."""
     frame = as_table(values, what)
     if not hasattr(frame, "select_dtypes") or list(frame.columns) == list(range(frame.shape[1])):
         return ()
@@ -68,7 +68,7 @@ def feature_names(values: Any, what: str) -> tuple[str, ...]:
 
 
 def in_order(values: Any, names: tuple[str, ...], what: str) -> Any:
-    """A data frame with its columns in the order of these names; a `UserError` where it has others.
+    """A data frame with its columns in the order of these names; a `UserError` if it has others.
 
     What has no names is taken as it stands.
     """
@@ -118,7 +118,7 @@ def _of_frame(frame: Any, what: str) -> Any:
 
 
 def texts(values: Any) -> list[str | None] | None:
-    """A column of texts, with None for a missing one (None, NaN); None where the values are anything else."""
+    """A column of texts, with None for a missing one (None, NaN); None if the values are anything else."""
     if isinstance(values, Tensor) or getattr(getattr(values, "dtype", None), "kind", "O") not in "OUT":
         return None
     try:

@@ -72,7 +72,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         model.fit(X, y, groups=people["sex"], clients=people["hospital"])
         model.predict(X_new, groups=new_people["sex"])
 
-    Without `target` one algorithm is trained on all rows: FedAvg, or FFALM where groups are given, unless `algorithm`
+    Without `target` one algorithm is trained on all rows: FedAvg, or FFALM if groups are given, unless `algorithm`
     names another. With `target`, such as "eod <= 0.05", a share of the rows is held out, the candidates of `ffalm.fair`
     (or `algorithm` alone) are trained on the others, and the most accurate model within the target is taken together
     with its thresholds: `repair="groups"` allows one threshold per group, "single" one for everybody. `answer_` has the
@@ -84,7 +84,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     target : fairness target, None for none
     favourable : label that people want; by default the last of `classes_`
     repair : "none", "single", "groups" or "randomised": thresholds that a target's answer may use
-    n_clients : number of equal random parts that rows are split into where `fit` is given no `clients`
+    n_clients : number of equal random parts that rows are split into if `fit` is given no `clients`
     model : "linear", "mlp", or a function that makes an `nn.Module`
     rounds, local_epochs, batch_size, optimizer : as in `ffalm.simulate`
     lr : learning rate; None: with a target it is chosen on held-out rows, as in `ffalm.fair`, without one 0.05
@@ -96,7 +96,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_ : as of every classifier of scikit-learn
-    groups_ : the groups that training rows had, None where none were given
+    groups_ : the groups that training rows had, None if none were given
     answer_ : the `FairAnswer` to the target, None without one
     result_ : the `Result` of the run without a target, None with one
     """
@@ -184,7 +184,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.module_ = self.module_.double().eval()  # so that a row's prediction does not depend on its neighbours
 
     def predict(self, X: Any, groups: Any = None) -> NDArray[Any]:  # noqa: N803
-        """The class of each row, by the target's thresholds where there are any.
+        """The class of each row, by the target's thresholds if there are any.
 
         Thresholds by group need `groups`. Rows of an unknown group, and all rows without `groups`, get the single
         threshold; `groups` of which none is known are refused. Randomised thresholds are drawn by a row's features and
@@ -255,7 +255,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return int(places[0])
 
     def _federation(self, rows: Examples, clients: Any, seed: int) -> Federation:
-        """The rows of each client, and held-out ones where there is a target."""
+        """The rows of each client, and held-out ones if there is a target."""
         groups = ("0", "1") if self.groups_ is None else _names(self.groups_)
         unknown = bool((rows.group == len(groups)).any())
         task = Task(

@@ -72,7 +72,7 @@ def audit(
     - `data`: a table, as a DataFrame or the name of a file, of which the other arguments name columns. Without it they
       are arrays of one length, and `group` an array, a DataFrame or a dict of arrays by name;
     - `label`: the true outcome; without it only the shares predicted favourable are compared. `favourable` is the
-      value that people want, 1 where labels are 0 and 1;
+      value that people want, 1 if labels are 0 and 1;
     - `prediction`: the predicted outcome, `score`: a score, higher is more favourable, or both. With scores alone
       the favourable outcome is predicted from `decision` up: by default 0.5 for probabilities, else 0;
     - `group`: a column, or several as a list or with commas: each is audited, and so are their crossings;

@@ -79,7 +79,7 @@ def written_alike(categories: Iterable[str | None]) -> bool:
 
 
 def changed_as_floats(categories: Iterable[str | None]) -> bool:
-    """Whether some categories, such as 9007199254740993, are others where a file is read as floats."""
+    """Whether some categories, such as 9007199254740993, change in a file that is read as floats."""
     decimals = (one for one in categories if one is not None and _DECIMAL.fullmatch(one))
     return any(as_text(float(one)) != written_value(one) for one in decimals)
 

@@ -31,7 +31,7 @@ from ffalm.system.spilled_arrays import ColumnsInRows, release_pages, too_large
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing
 
-#: A variance below this share of the mean square is rounding error where it is found by sums: the column is constant.
+#: A variance below this share of the mean square is rounding error if it is found by sums: the column is constant.
 ROUNDING = 1e-13
 #: Where it is below this share, sums lose digits of it, and the squared deviations are added up too.
 CANCELLED = 1e-6
@@ -62,7 +62,7 @@ class NumericSummary:
         return replace(NumericSummary(*(one + two for one, two in pairs)), deviations=self._joined_deviations(other))
 
     def _joined_deviations(self, other: NumericSummary) -> float | None:
-        """S = S1 + S2 + (m1 - m2)^2 n1 n2 / (n1 + n2); None where it follows from the sums of squares."""
+        """S = S1 + S2 + (m1 - m2)^2 n1 n2 / (n1 + n2); None if it follows from the sums of squares."""
         if self.deviations is None and other.deviations is None:
             return None
         apart = 0.0
@@ -366,7 +366,7 @@ def _summarise(column: pd.Series, gaps: bool) -> ColumnSummary:
 
 
 def _small_deviations(values: NDArray[np.float64], total: float, squares: float) -> float | None:
-    """The sum of squared deviations from the mean, by two passes over the rows; None where `squares` is enough."""
+    """The sum of squared deviations from the mean, by two passes over the rows; None if `squares` is enough."""
     if not len(values) or not 0 < squares < math.inf or squares - total / len(values) * total >= CANCELLED * squares:
         return None
     apart = values - values[0]  # exactly 0 for a constant
@@ -389,7 +389,7 @@ def _column(name: str, summary: ColumnSummary, long_tails: bool) -> NumericColum
 
 
 def _moments(count: int, total: float, squares: float, deviations: float | None = None) -> tuple[float, float]:
-    """Mean and standard deviation by sums; the latter is 0 where it is rounding error."""
+    """Mean and standard deviation by sums; the latter is 0 if it is rounding error."""
     mean, square = total / count, squares / count
     if deviations is not None:
         return mean, math.sqrt(deviations / count) if deviations / count > _LAST_BITS * square else 0.0

@@ -213,7 +213,7 @@ def _decoded(file: Path, recipe: Recipe) -> np.ndarray[tuple[int, ...], np.dtype
 def _by_number(known: Mapping[Any, int], names: Sequence[str]) -> dict[Any, int]:
     """The given groups that are no names (place -1 in `known`) but valid group numbers.
 
-    Refused where other numbers among them are names: with groups named 1 and 2, the values 0 and 1 are ambiguous.
+    Refused if other numbers among them are names: with groups named 1 and 2, the values 0 and 1 are ambiguous.
     """
     numbers = [value for value in known if isinstance(value, int | np.integer) and not isinstance(value, bool)]
     found = {value: int(value) for value in numbers if known[value] < 0 and 0 <= value < len(names)}

@@ -87,7 +87,7 @@ def _with_labels(column: pd.Series, labels: Codes, enough: bool) -> list[str]:
     """Notes from the column together with the labels of its rows; `enough`: whether these can show that it is codes."""
     rows, known = len(labels), _predicted_right(column, labels)
     others = rows - int(np.bincount(labels).max())
-    if rows - known <= (1 - _REVEALED) * min(rows, others / (1 - _FREQUENT)):  # fewer errors where a label is rare
+    if rows - known <= (1 - _REVEALED) * min(rows, others / (1 - _FREQUENT)):  # fewer errors if a label is rare
         return [
             f"alone gives the label away in {known / rows:.1%} of the training rows: list it in drop if it is known "
             "only after the outcome."
@@ -132,7 +132,7 @@ def _as_codes(values: Numbers, favourable: Numbers) -> int:
         return 0
     rates = np.bincount(place, favourable) / counts
     scaled = (numbers - numbers.mean()) / numbers.std()
-    # With `full` it does not warn where far outliers leave the others nearly equal, which a cubic curve joins as well.
+    # `full` avoids numpy's warning when far outliers leave the others nearly equal; a cubic curve fits these too.
     fitted, _ = np.polynomial.Polynomial.fit(scaled, rates, 3, w=np.sqrt(counts), full=True)
     curve = fitted(scaled)
     lack, within = float((counts * (rates - curve) ** 2).sum()), float(((favourable - rates[place]) ** 2).sum())

@@ -134,7 +134,7 @@ class Dataset:
     owners: Sequence[Tensor] | None = None
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # shown with the results: skipped rows, duplicates and the like
-    preprocessing: Preprocessing | None = None  # that made the features, None where they were given
+    preprocessing: Preprocessing | None = None  # that made the features, None if they were given
 
 
 class Source(Protocol):
@@ -148,4 +148,4 @@ class Source(Protocol):
     def __hash__(self) -> int: ...
 
     def load(self) -> Dataset:
-        """Read, check and split the data; raises `UserError` where it cannot."""
+        """Read, check and split the data; raises `UserError` if it cannot."""

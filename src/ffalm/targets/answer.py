@@ -73,7 +73,7 @@ class Scores:
         return [bound for bound in target.bounds if math.isnan(self.metrics[bound.metric])]
 
     def excess(self, target: Target) -> float:
-        """How far the gaps, or their confidence bounds, are beyond the target; 0 where they are within."""
+        """How far the gaps, or their confidence bounds, are beyond the target; 0 if they are within."""
         return max(target.excess(self.metrics), target.excess(self.ends))
 
     def rows_factor(self, target: Target) -> float | None:
@@ -105,7 +105,7 @@ class Scores:
 
     @property
     def smallest(self) -> GroupRates | None:
-        """Of the groups that are compared, the one with the fewest rows; None where groups are not known."""
+        """Of the groups that are compared, the one with the fewest rows; None if groups are not known."""
         return min((one for one in self.groups if one.compared), key=lambda one: one.rows, default=None)
 
 
@@ -192,7 +192,7 @@ class Answer:
     training_rows: bool = False  # whether training rows decided beside held-out ones: see `choice_rows`
     scope: Scope = "federation"
     sites: tuple[SiteAnswer, ...] = ()  # where it is known whose the rows are
-    together: Scores | None = None  # all test rows with each site's thresholds, where sites have their own
+    together: Scores | None = None  # all test rows with each site's thresholds, if sites have their own
     federated: bool = False  # whether it is of real sites
 
     def __repr__(self) -> str:
@@ -203,12 +203,12 @@ class Answer:
 
     @property
     def scored(self) -> Scores:
-        """The model on test rows, on the rows of the choice where there are none."""
+        """The model on test rows, on the rows of the choice if there are none."""
         return self.together or self.best.scored
 
     @property
     def test(self) -> dict[str, float]:
-        """Test metrics of the model; empty where there are no test rows."""
+        """Test metrics of the model; empty if there are no test rows."""
         return {} if self.best.test is None else self.scored.metrics
 
     @property

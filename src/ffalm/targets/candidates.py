@@ -41,14 +41,14 @@ BlindFit = Callable[[Target, float], CandidateRun]
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run as far as targets are concerned."""
+    """What the choice needs of a finished run."""
 
     label: str
     seed: int
     alpha: float | None
     place: str  # its folder within the study's
     scores: Mapping[str, ScoreHistogram]
-    blind: BlindFit | None = None  # fits a blind rule to its held-out rows, where one is wanted
+    blind: BlindFit | None = None  # fits a blind rule to its held-out rows, if one is wanted
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # shared by copies: see `_remembered`
 
 
@@ -78,7 +78,7 @@ def _key(constraint: str, tolerance: float) -> str:
 
 
 def kinds_of(repair: RepairSetting) -> tuple[Kind, ...]:
-    """The kinds of thresholds that are tried where the last of them is allowed."""
+    """The kinds of thresholds that are tried with this setting."""
     if repair == "none":
         return ("none",)
     if repair == "blind":
@@ -94,7 +94,7 @@ def answer_of(
     confidence: float | None = None,
     costs: Costs | None = None,
 ) -> Answer:
-    """Fit thresholds to every run, and choose by accuracy, or by costs where they are given.
+    """Fit thresholds to every run, and choose by accuracy, or by costs if they are given.
 
     The rows for both are held-out ones, with training rows where those agree (`choice_rows`). A gap that is within the
     target on these rows exceeds it on other rows about every second time, so the choice leaves a margin: the one-sided

@@ -2,7 +2,7 @@
 
 Thresholds fitted to few held-out rows miss a target on new rows by the sampling error of the smallest group's rates.
 Training rows are several times as many, and a model that has not memorised them predicts them as it predicts new rows.
-They are added where two tests find no difference between the parts:
+They are added if two tests find no difference between the parts:
 
     shares of the (label, group) cells         chi-square test at 1 %, corrected for the number of runs
     accuracy, as a mean over runs              one-sided z-test at 5 %: not higher on training rows, or by no more than
@@ -37,7 +37,7 @@ class ChoiceRows:
 
     parts: Sequence[Parts]
     training: bool = False  # whether training rows are among them
-    why: str = ""  # where training rows are known
+    why: str = ""  # empty if training rows are not known
 
 
 def choice_rows(runs: Sequence[Parts]) -> ChoiceRows:

@@ -24,11 +24,11 @@ class JudgedRule:
 
     target: Target
     rule: BlindRule
-    part: Part  # whose rows are scored: test, or validation where there are none
+    part: Part  # whose rows are scored: test, or validation if there are none
     before_scores: Scores  # of the model's own decisions
     after_scores: Scores
     held_out: Scores  # after, on the held-out rows on which the rule was fitted
-    warning: str  # why not to use it, empty where nothing speaks against it
+    warning: str  # why not to use it, empty if nothing speaks against it
     notes: tuple[str, ...]
     tally: Tally  # of its decisions on the rows that are scored
 
@@ -36,7 +36,7 @@ class JudgedRule:
     def of(
         cls, target: Target, fitted: FittedBlindRule, test: Tally | None, before: Tally, task: Task, known: float
     ) -> JudgedRule:
-        """What a fitted rule gives on test rows, where there are any, and on the rows of its fit.
+        """What a fitted rule gives on test rows, if there are any, and on the rows of its fit.
 
         `before` is the Tally of the model's own decisions on the rows that are scored, `known` the share of held-out
         rows whose group the model of the groups predicts correctly.

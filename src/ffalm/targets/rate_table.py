@@ -114,7 +114,7 @@ class RateTable:
         return replace(self, constraints=tighter)
 
     def smoothed(self) -> RateTable:
-        """With values averaged over neighbouring edges by a Gaussian kernel, wider where there are fewer rows.
+        """With values averaged over neighbouring edges by a Gaussian kernel, wider for fewer rows.
 
         Its width in bins is 4 (n / 3000)^(-1/5), the rate at which kernel estimates converge.
         """

@@ -2,7 +2,7 @@
 
     none        the model's own decision, score >= 0
     accurate    the most accurate threshold for everybody alike, whatever the target
-    single      the same within the target, where one is
+    single      the same within the target, if there is one
     groups      one threshold per group: needs the group at prediction, which some uses forbid by law
     randomised  the same, drawn for each row from a few thresholds per group: reaches what fixed ones cannot
 
@@ -39,7 +39,7 @@ REPAIR = "repair.json"
 GROUPS = "groups"
 
 Mix = tuple[tuple[int, float], ...]
-"""Edges with their probabilities; one edge with probability 1 where nothing is drawn."""
+"""Edges with their probabilities; one edge with probability 1 if nothing is drawn."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Repair:
         return len({*self.edges, ((self.single, 1.0),)}) > 1
 
     def tally(self, histogram: ScoreHistogram) -> Tally:
-        """The Tally of the repaired predictions; expected counts where thresholds are drawn."""
+        """The Tally of the repaired predictions; expected counts if thresholds are drawn."""
         if all(len(mix) == 1 for mix in self.edges):
             return histogram.tally([mix[0][0] for mix in self.edges])
         weights = np.zeros((len(histogram.counts) + 1, len(self.edges)))
@@ -124,7 +124,7 @@ def fit(
     level: float = 0.5,
     smooth: bool = True,
 ) -> Repair | None:
-    """The best thresholds of a kind within the target on a histogram; None where there are none.
+    """The best thresholds of a kind within the target on a histogram; None if there are none.
 
     Groups that are not compared count for accuracy alone and get the single threshold.
 
@@ -150,7 +150,7 @@ def fit(
 
 
 def _flaws(repair: Repair, histogram: ScoreHistogram, costs: Costs | None) -> Flaws:
-    """What is wrong with thresholds; accuracy does not count where costs are given."""
+    """What is wrong with thresholds; accuracy does not count if costs are given."""
     tally = repair.tally(histogram)
     predicted, actual = tally.confusion.sum((-1, -2)).tolist(), tally.count.sum(-1).tolist()
     return flaws_of(predicted, actual, tally.accuracy() if costs is None else 1.0)
@@ -186,8 +186,8 @@ def draws_of_ids(ids: Iterable[bytes]) -> Tensor:
 def draws_of_rows(contents: Iterable[bytes]) -> Tensor:
     """A uniform number for each row, by its content and by how many rows before it have the same content.
 
-    One draw for all of them would decide alike for whole groups where scores are tied, and their rates would be far
-    from those that thresholds were fitted to. The same rows in the same order get the same answers.
+    With one draw for all rows of the same content, groups of tied scores would all be decided alike, and rates would be
+    far from those that thresholds were fitted to. The same rows in the same order get the same answers.
     """
     return _uniform(_made_distinct(map(_digest, contents)))
 

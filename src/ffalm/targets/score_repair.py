@@ -124,7 +124,7 @@ class RepairedScores:
 
     @property
     def test(self) -> dict[str, float]:
-        """Metrics on the test rows; empty where there are none."""
+        """Metrics on the test rows; empty if there are none."""
         return self.answer.test
 
     @property
@@ -154,7 +154,7 @@ class RepairedScores:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the target holds on the test rows, or on the calibration rows where there are no others.
+        """Whether the target holds on the test rows, or on the calibration rows if there are no others.
 
         Thresholds were fitted to the latter, so there it is "met in the sample" at most.
         """
@@ -186,7 +186,7 @@ def repair(
     """The best thresholds on any model's scores within a fairness target, such as "dpd <= 0.05".
 
     - `scores`, `labels`, `groups`: one entry per row that the model was not trained on. Higher scores are more
-      favourable; `favourable` names the favourable label, 1 where labels are 0 and 1. Groups may be texts;
+      favourable; `favourable` names the favourable label, 1 if labels are 0 and 1. Groups may be texts;
     - `repair`: "single" (one threshold for all), "groups" (one per group) or "randomised" (drawn by group), each with
       the simpler ones; `confidence` is as in `Study.answer`;
     - costs of a wrong favourable and a wrong unfavourable prediction; both 1 maximises accuracy;

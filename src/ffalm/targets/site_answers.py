@@ -1,4 +1,4 @@
-"""A target at every site: thresholds of each site's own, where its held-out rows suffice, and what they give there."""
+"""A target at every site: thresholds of its own if its held-out rows suffice, and the scores that they have there."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def with_sites(
 
 
 def own_thresholds(held_out: ScoreHistogram, target: Target, repair: RepairSetting, level: float) -> Repair | None:
-    """Thresholds fitted to a site's held-out rows; None where these are too few, or none are allowed."""
+    """Thresholds fitted to a site's held-out rows; None if these are too few, or none are allowed."""
     if repair == "none" or fewest_trials(held_out, target) < ENOUGH_ROWS:
         return None
     return _surest(lambda at: fit(held_out, target, repair, level=at), held_out, level)

@@ -50,7 +50,7 @@ _ROUNDING = 1e-9  # a gap that equals its bound meets it, whatever the last bit 
 
 @dataclass(frozen=True)
 class Bound:
-    """One metric and the value that it must not exceed, or fall below where more is better."""
+    """One metric and the value that it must not exceed, or must not fall below if more is better."""
 
     metric: str
     value: float
@@ -73,7 +73,7 @@ class Bound:
         return value <= self.value + _ROUNDING if self.at_most else value >= self.value - _ROUNDING
 
     def excess(self, value: float) -> float:
-        """How far a value is beyond the bound; 0 where it is within, infinite where it is undefined."""
+        """How far a value is beyond the bound; 0 if it is within, infinite if it is undefined."""
         if math.isnan(value):
             return math.inf
         return 0.0 if self.meets(value) else abs(value - self.value)
@@ -140,7 +140,7 @@ def _check_metrics(metrics: Mapping[str, float]) -> None:
 
 
 def _number(metrics: Mapping[str, float], bound: Bound) -> float:
-    """The metric that a bound is about; NaN where it is undefined."""
+    """The metric that a bound is about; NaN if it is undefined."""
     value = metrics.get(bound.metric, math.nan)
     require(isinstance(value, Real), f"The metric {bound.metric} must be a number; got {short_repr(value)}.")
     return value

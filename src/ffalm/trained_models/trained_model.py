@@ -2,7 +2,7 @@
 
     encoding.json      the task, the architecture and the preprocessing
     model.safetensors  the weights
-    repair.json        the thresholds of the answer to a fairness target, or its blind rule, where there is one
+    repair.json        the thresholds of the answer to a fairness target, or its blind rule, if there is one
     groups/            the model of the groups, for a blind rule: its encoding.json and model.safetensors
     facts.json         what a model card says
     card.md            the model card
@@ -56,7 +56,7 @@ _VALUES_AT_ONCE = 2**24  # of features: bounds memory whatever their shape
 
 @dataclass(frozen=True, repr=False)
 class TrainedModel:
-    """A model that predicts: with the thresholds of its fairness target, where it has an answer to one."""
+    """A model that predicts, with the thresholds of its fairness target if it has one."""
 
     module: nn.Module
     description: ModelDescription
@@ -138,7 +138,7 @@ class TrainedModel:
         return self.logits(self.features(data)).double().softmax(-1).numpy()
 
     def predict(self, data: Data, group: Any = None) -> NDArray[Any]:
-        """The label that is predicted for each row: its name, or its number where labels were given as numbers.
+        """The label that is predicted for each row: its name, or its number if labels were given as numbers.
 
         `data` is a table (a DataFrame, the name of a file, or a list with a dict for each row), image files (a list, or
         a folder), or an array of features like those the model was trained on. A category that training rows did not
@@ -151,7 +151,7 @@ class TrainedModel:
         A blind rule asks for no group and uses none.
 
         Randomised thresholds are drawn by a row's features, and by how many rows before it have the same ones: the same
-        rows in the same order get the same labels. Rows predicted one at a time share a draw where features are equal.
+        rows in the same order get the same labels. Rows predicted one at a time share a draw if features are equal.
         """
         return self.named(self.decide(data, group))
 
@@ -224,8 +224,8 @@ class TrainedModel:
     def group_numbers(self, rows: Data, features: Tensor, group: Any) -> Tensor:
         """The number of each row's group; -1 where it is missing or none of the model's.
 
-        Where thresholds differ between groups, a `group` of which no row is one of them is refused: it is another
-        column than the one of training, and every row would get the single threshold.
+        If thresholds differ between groups, a `group` without any group of the model is refused: it is another column
+        than in training, and every row would get the single threshold.
         """
         from ffalm.data.preprocessing import Preprocessing
         from ffalm.data.table_groups import in_stored_order
@@ -288,7 +288,7 @@ class TrainedModel:
 
 
 def _thresholds(file: Path) -> Repair | BlindRule | None:
-    """The thresholds or the blind rule in a file; none where there was no target."""
+    """The thresholds or the blind rule in a file; none if there was no target."""
     if not file.exists():
         return None
     try:
