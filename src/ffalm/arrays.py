@@ -56,7 +56,7 @@ def as_table(values: Any, what: str) -> Any:
     try:
         return values.to_pandas()
     except Exception as error:
-        raise UserError(f"The {what} cannot be made a data frame of pandas: {error}.") from None
+        raise UserError(f"The {what} cannot be converted to a pandas data frame: {error}.") from None
 
 
 def feature_names(values: Any, what: str) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def _of_tensor(values: Tensor, what: str) -> Tensor:
 def _signed(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
     """Unsigned integers as int64, which holds all but the largest."""
     largest = int(array.max()) if array.size else 0
-    require(largest < 2**63, f"The {what} go up to {largest}, more than 64 bits with a sign hold: scale them down.")
+    require(largest < 2**63, f"The {what} go up to {largest}, beyond signed 64-bit integers: scale them down.")
     return array.astype(np.int64)
 
 
@@ -174,7 +174,7 @@ def codes(values: Any, what: str) -> Tensor:
     largest = int(whole.max()) if whole.numel() else 0
     require(
         largest < _MOST_CODES,
-        f"The {what} go up to {largest}, and every number up to there would be counted: give those that occur the "
-        "numbers 0, 1, 2 and so on, as pandas.factorize does.",
+        f"The {what} go up to {largest}, and every number up to there would be counted: renumber those that occur as "
+        "0, 1, 2 and so on, as pandas.factorize does.",
     )
     return whole

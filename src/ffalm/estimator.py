@@ -174,7 +174,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             _require(
                 self.groups_ is not None, "A fairness target compares groups: give each row's as fit(X, y, groups=...)."
             )
-            _require(self.repair != "blind", "A blind rule is not for this estimator: use ffalm.fair.")
+            _require(self.repair != "blind", "This estimator has no blind rules: use ffalm.fair.")
             chosen = None if self.algorithm is None else [self.algorithm]
             self.answer_ = fair(
                 federation, self.target, seed=seed, algorithms=chosen, repair=self.repair, **settings

@@ -866,7 +866,7 @@ def test_numbers_as_text_in_a_data_frame_are_noted_unless_they_are_categories_of
             label="hired", group="sex", favourable="yes", frame=people(pay=np.arange(80) + 0.5).astype({"pay": str})
         )
     )
-    assert "'pay' of 'data frame' holds numbers as text, such as '0.5': make numbers of them" in message
+    assert "'pay' of 'data frame' holds numbers as text, such as '0.5': convert them to numbers" in message
 
 
 def test_a_rare_label_is_not_given_away_by_columns_that_are_right_where_it_is_not() -> None:
@@ -952,7 +952,7 @@ def test_texts_of_arrow_that_pandas_has_no_name_for_are_categories(kind: Any) ->
 
 def test_a_table_of_arrow_that_pandas_cannot_hold_is_refused() -> None:
     twice = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 30), pa.array(["m", "m"]))
-    with pytest.raises(UserError, match="cannot be made a data frame"):
+    with pytest.raises(UserError, match="cannot be converted to a pandas data frame"):
         ffalm.load(pa.table({"sex": twice, "paid": [0, 1] * 30}), label="paid", group="sex")
 
 

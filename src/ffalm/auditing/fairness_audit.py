@@ -82,7 +82,10 @@ def audit(
     - `separator`, `decimal`, `encoding`: of a text file, as in `ffalm.load`.
     """
     require(prediction is not None or score is not None, "Give predictions or scores: there are neither.")
-    require(decision is None or prediction is None, "The decision is for scores alone: leave it out.")
+    require(
+        decision is None or prediction is None,
+        "A decision is made from scores, and predictions are given: leave it out.",
+    )
     require(
         isinstance(min_group, int) and min_group >= 0, f"min_group must be 0 rows or more; got {short_repr(min_group)}."
     )

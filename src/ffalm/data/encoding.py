@@ -134,7 +134,7 @@ class TableSummary:
 
     def __add__(self, other: TableSummary) -> TableSummary:
         apart = sorted(self.columns.keys() ^ other.columns.keys())
-        require(not apart, f"Two tables to be encoded alike differ in the columns {', '.join(apart)}.")
+        require(not apart, f"Two tables that are to have one encoding differ in the columns {', '.join(apart)}.")
         return TableSummary({name: _added(name, column, other.columns[name]) for name, column in self.columns.items()})
 
     def to_json(self) -> str:
@@ -325,7 +325,7 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
         marked = decimal_mark(distinct(column)[1])
         hint = ""
         if marked is not None:
-            hint = ", such as {!r}: set decimal to {!r} (--decimal {}) for a text file, else make numbers of it"
+            hint = ", such as {!r}: set decimal to {!r} (--decimal {}) for a text file, else convert it to numbers"
             hint = hint.format(*marked, marked[1])
         raise UserError(f"{message}{hint}.", f"{message}.")
     require_real(column)

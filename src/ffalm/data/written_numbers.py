@@ -65,10 +65,10 @@ def refused_form(values: list[str], decimal: Decimal = ".") -> Form | None:
         return None
     if len(plain) == len(values) and not whole:  # in data frames and Parquet files alone
         example = next(one for one in plain if decimal in one)
-        return Form("numbers as text", example, "make numbers of them, or list the column in categorical or drop")
+        return Form("numbers as text", example, "convert them to numbers, or list the column in categorical or drop")
     dates = [one for one in values if _DATE.fullmatch(one)]
     if 10 * len(dates) >= 9 * len(values):
-        return Form("dates", dates[0], "make numbers of them, such as days or years, or list the column in drop")
+        return Form("dates", dates[0], "convert them to numbers, such as days or years, or list the column in drop")
     written = [one for one in values if _WRITTEN.fullmatch(one)]
     signs = [one for one in written if not _plain(decimal).fullmatch(one)]
     if not signs or 10 * len(written) < 9 * len(values):
@@ -94,11 +94,11 @@ def noted_form(values: list[str]) -> Form | None:
     if len(values) <= FEWEST_IDS:
         return None
     if all(_COUNT.fullmatch(one) for one in values):  # in data frames and Parquet files alone
-        return Form("whole numbers", values[0], "make numbers of them, or list it in categorical if they are codes")
+        return Form("whole numbers", values[0], "convert them to numbers, or list it in categorical if they are codes")
     for kind, shape in (("dates", _NAMED_DATE), ("times or durations", _DURATION)):
         alike = [one for one in values if shape.fullmatch(one)]
         if 10 * len(alike) >= 9 * len(values):
-            return Form(kind, alike[0], "make numbers of them, such as days or minutes, or list it in drop")
+            return Form(kind, alike[0], "convert them to numbers, such as days or minutes, or list it in drop")
     remedy = "write plain numbers if they are quantities"
     brackets = [one for one in values if _BRACKETS.fullmatch(one)]
     numbers = [one for one in values if _WRITTEN.fullmatch(one)]

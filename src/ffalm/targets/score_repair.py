@@ -293,6 +293,6 @@ def own_decision(scores: Array, probabilities: bool, given: float | None) -> tup
     if low < 0 <= high:
         return 0.0, f"The scores are not probabilities and {what}, decided at 0."
     return None, (
-        f"The scores, from {low:g} to {high:g}, {what}; a decision of the model's own is not known: --decision says "
-        "from which score it predicts the favourable label."
+        f"The scores, from {low:g} to {high:g}, {what}; the model's own decision is not known: set decision "
+        "(--decision) to the score from which it predicts the favourable label."
     )

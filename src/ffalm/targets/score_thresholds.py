@@ -114,7 +114,7 @@ class ScoreThresholds:
                 chances = [chance for _, chance in mix]
                 sound = min(chances) >= 0 and abs(sum(chances) - 1) < _ROUNDING
                 if not sound or any(math.isnan(threshold) for threshold, _ in mix):
-                    raise ValueError("a threshold is no number, or the probabilities of a group do not add up to 1")
+                    raise ValueError("a threshold is not a number, or the probabilities of a group do not add up to 1")
             return cls(kind_of(values["kind"]), groups, single)
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UserError(f"These thresholds cannot be read ({error!r}): run the repair again.") from None

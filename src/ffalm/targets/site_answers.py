@@ -39,8 +39,8 @@ def with_sites(
     sites = {site: parts for site, parts in sites.items() if part in parts}
     require(
         bool(sites) or scope == "federation",
-        f"A target for sites needs to know whose the {_ROWS[part]} rows are: name the column of owners, and leave none "
-        "of them out. A real federation keeps sums over sites alone unless its federation.toml has scope = "
+        f"A target for sites needs the owner of every {_ROWS[part]} row: name the column of owners, and leave no owner "
+        "out. A real federation keeps sums over sites alone unless its federation.toml has scope = "
         '"sites" or "both"; otherwise each site fits thresholds to its own rows with `ffalm repair`.',
     )
     if not sites:

@@ -136,7 +136,7 @@ class Target:
 
 
 def _check_metrics(metrics: Mapping[str, float]) -> None:
-    require(isinstance(metrics, Mapping), f"Metrics are a dict of numbers by name; got {short_repr(metrics)}.")
+    require(isinstance(metrics, Mapping), f"Metrics must be a dict of numbers by name; got {short_repr(metrics)}.")
 
 
 def _number(metrics: Mapping[str, float], bound: Bound) -> float:

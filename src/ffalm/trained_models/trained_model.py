@@ -283,7 +283,7 @@ class TrainedModel:
         """Features of the right shape; a table's bytes are numbers, not pixels."""
         shape = self.description.shape
         require(rows.shape[1:] == shape, f"The model takes rows of shape {shape}; got {tuple(rows.shape[1:])}.")
-        require(bool(rows.isfinite().all()), "Some features are missing or not finite: the model takes numbers alone.")
+        require(bool(rows.isfinite().all()), "Some features are missing or not finite: the model takes numbers only.")
         return rows if self.description.dtype == "uint8" else rows.to(getattr(torch, self.description.dtype))
 
 
