@@ -1,4 +1,4 @@
-"""How a user's rows become a model's features: kept with every model, so that it can be applied to new rows."""
+"""How a user's rows become a model's features: stored with every model, so that it can be applied to new rows."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ class Preprocessing:
     def groups(self, data: Data, group: Any, names: Sequence[str], rows: int, required: bool = False) -> Tensor:
         """Each row's group as an index into `names`, -1 where it is none of them.
 
-        `group` is a column (several with commas are crossed) or has a value for each row: names, or whole numbers that
-        are no names and count the groups from 0. `required` refuses values of which none is a group.
+        `group` is a column (several with commas are crossed) or has a value for each row: names, or the numbers of
+        groups, from 0, if these are not names. `required` refuses values of which none is a group.
         """
         column, given = isinstance(group, str), group
         if isinstance(group, str):
@@ -211,7 +211,7 @@ def _decoded(file: Path, recipe: Recipe) -> np.ndarray[tuple[int, ...], np.dtype
 
 
 def _by_number(known: Mapping[Any, int], names: Sequence[str]) -> dict[Any, int]:
-    """The given groups that are no names (place -1 in `known`) but valid group numbers.
+    """The given groups that are not names (place -1 in `known`) but valid group numbers.
 
     Refused if other numbers among them are names: with groups named 1 and 2, the values 0 and 1 are ambiguous.
     """

@@ -1,4 +1,4 @@
-"""Values of table columns: as text, in natural order, matched to what a user typed, and listed in messages."""
+"""Values of table columns: their natural order, matching what a user typed, and lists of them for messages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Texts that write numbers, dates or durations: a column of them that is read as categories loses what it measures.
+"""Texts that are numbers, dates or durations: a column of them that is read as categories loses what it measures.
 
-Those that are surely numbers or dates are refused, since their spelling can be corrected; others are only noted.
+Texts that are surely numbers or dates are refused, since they can be corrected; others are only noted.
 """
 
 from __future__ import annotations

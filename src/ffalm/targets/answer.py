@@ -1,7 +1,7 @@
 """From candidates to one answer: the most accurate model within a target on held-out rows, judged on test rows.
 
-The held-out rows (with training rows where `choice_rows` finds that they agree) fit thresholds and choose the
-candidate; test rows only score the choice. Plain values alone, so that a report needs nothing else.
+Held-out rows, with training rows if `choice_rows` finds that they agree, fit thresholds and choose the candidate; test
+rows only score the choice. Everything here is plain values, so that a report needs nothing else.
 """
 
 from __future__ import annotations

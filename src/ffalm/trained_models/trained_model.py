@@ -146,9 +146,9 @@ class TrainedModel:
 
         The label is the most probable one or, for a model with a fairness target, the one that its thresholds give.
         Thresholds by group need `group`: a column of the table (several with commas are crossed), or each row's group
-        by name (a whole number that is no name counts the groups from 0). Rows of an unknown group or of one that is
-        not compared, and all rows without `group`, get the single threshold; groups of which none is known are refused.
-        A blind rule asks for no group and uses none.
+        by name (or by its number, from 0, if that is not a name). Rows of an unknown group or of one that is not
+        compared, and all rows without `group`, get the single threshold; groups of which none is known are refused. A
+        blind rule needs no group and uses none.
 
         Randomised thresholds are drawn by a row's features, and by how many rows before it have the same ones: the same
         rows in the same order get the same labels. Rows predicted one at a time share a draw if features are equal.
