@@ -14,7 +14,7 @@ FEWEST_IDS = 20  # with fewer distinct values a column is never taken for ids, d
 Decimal = Literal[".", ","]
 
 _WHOLE = re.compile(r"[+-]?\d+")
-_COUNT = re.compile(r"-?(0|[1-9]\d*)")  # no code such as 007
+_QUANTITY = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")  # no code such as 007
 #: Numbers with thousands separators, a currency or a percent sign: "$18,672", "18.671,76 €", "5 %".
 _WRITTEN = re.compile(r"[+-]?\s?[$€£¥]?\s?[+-]?(\d{1,3}([.,'\s]\d{3})+|\d+)([.,]\d+)?\s?[%$€£¥]?")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([ T]\d.*)?")
@@ -63,9 +63,6 @@ def refused_form(values: list[str], decimal: Decimal = ".") -> Form | None:
             return _of_other_mark(marked[0], other)
     if len(values) <= FEWEST_IDS:
         return None
-    if len(plain) == len(values) and not whole:  # in data frames and Parquet files alone
-        example = next(one for one in plain if decimal in one)
-        return Form("numbers as text", example, "convert them to numbers, or list the column in categorical or drop")
     dates = [one for one in values if _DATE.fullmatch(one)]
     if 10 * len(dates) >= 9 * len(values):
         return Form("dates", dates[0], "convert them to numbers, such as days or years, or list the column in drop")
@@ -93,8 +90,8 @@ def noted_form(values: list[str]) -> Form | None:
     """What a column's many texts look like, though they may be codes; None for plain categories."""
     if len(values) <= FEWEST_IDS:
         return None
-    if all(_COUNT.fullmatch(one) for one in values):  # in data frames and Parquet files alone
-        return Form("whole numbers", values[0], "convert them to numbers, or list it in categorical if they are codes")
+    if all(_QUANTITY.fullmatch(one) for one in values):  # in data frames and Parquet files alone
+        return Form("numbers", values[0], "convert them to numbers, or list it in categorical if they are codes")
     for kind, shape in (("dates", _NAMED_DATE), ("times or durations", _DURATION)):
         alike = [one for one in values if shape.fullmatch(one)]
         if 10 * len(alike) >= 9 * len(values):
