@@ -84,7 +84,7 @@ def test_the_groups_are_told_by_features_in_part(trained: Trained) -> None:
     assert cells.shape == (len(federation.test), 2, 2)
     assert torch.allclose(cells.sum((1, 2)), torch.ones(len(cells), dtype=torch.float64))
     notes = ffalm.blind(result, federation, groups=groups, **SETTINGS).notes
-    assert notes == (f"The features tell the group of {100 * groups.accuracy:.0f} % of the held-out rows.",)
+    assert notes == (f"The features reveal the group of {100 * groups.accuracy:.0f} % of the held-out rows.",)
 
 
 def test_features_that_tell_the_group_are_named() -> None:
@@ -167,7 +167,7 @@ def test_a_blind_rule_is_a_candidate_of_the_answer(fair_and_blind: ffalm.FairAns
     told = fair_and_blind.explain()
     assert "FedAvg, blind rule: accuracy" in told
     assert "Blind rule on FedAvg, seed 0: dpd <= 0.02: " in told
-    assert "The features tell the group of" in told
+    assert "The features reveal the group of" in told
 
 
 def test_a_chosen_blind_rule_predicts_what_was_scored(trained: Trained, fair_and_blind: ffalm.FairAnswer) -> None:

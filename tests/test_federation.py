@@ -341,7 +341,7 @@ def test_group_labels_cross_favourable_and_group_and_share_the_features() -> Non
         (lambda fed: MAKE(fed.clients, "x", None, fed.task), "Clients are a list of Examples"),
         (lambda fed: MAKE(fed.clients, None, None, "task"), "is a Task; got 'task'"),
         (lambda fed: Federation(fed.clients, None, None, fed.task, ("a", "b")), "1 clients, with one name each"),
-        (lambda _: EXAMPLES(X, Y, S), "are tensors"),
+        (lambda _: EXAMPLES(X, Y, S), "must be tensors"),
     ],
 )
 def test_what_is_no_part_of_a_federation_is_refused(asked: Any, words: str) -> None:

@@ -56,11 +56,11 @@ def as_table(values: Any, what: str) -> Any:
     try:
         return values.to_pandas()
     except Exception as error:
-        raise UserError(f"The {what} cannot be made a data frame of pandas: {error}.") from None
+        raise UserError(f"The {what} cannot be converted to a pandas data frame: {error}.") from None
 
 
 def feature_names(values: Any, what: str) -> tuple[str, ...]:
-    """The names of a data frame's columns; none of an array, or where they are the numbers that pandas gives."""
+    """The names of a data frame's columns; none for an array, and none if they are the numbers that pandas gives."""
     frame = as_table(values, what)
     if not hasattr(frame, "select_dtypes") or list(frame.columns) == list(range(frame.shape[1])):
         return ()
@@ -68,7 +68,7 @@ def feature_names(values: Any, what: str) -> tuple[str, ...]:
 
 
 def in_order(values: Any, names: tuple[str, ...], what: str) -> Any:
-    """A data frame with its columns in the order of these names; a `UserError` where it has others.
+    """A data frame with its columns in the order of these names; a `UserError` if it has others.
 
     What has no names is taken as it stands.
     """
@@ -118,7 +118,7 @@ def _of_frame(frame: Any, what: str) -> Any:
 
 
 def texts(values: Any) -> list[str | None] | None:
-    """A column of texts, with None for a missing one (None, NaN); None where the values are anything else."""
+    """A column of texts, with None for a missing one (None, NaN); None if the values are anything else."""
     if isinstance(values, Tensor) or getattr(getattr(values, "dtype", None), "kind", "O") not in "OUT":
         return None
     try:
@@ -159,7 +159,7 @@ def _of_tensor(values: Tensor, what: str) -> Tensor:
 def _signed(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
     """Unsigned integers as int64, which holds all but the largest."""
     largest = int(array.max()) if array.size else 0
-    require(largest < 2**63, f"The {what} go up to {largest}, more than 64 bits with a sign hold: scale them down.")
+    require(largest < 2**63, f"The {what} go up to {largest}, beyond signed 64-bit integers: scale them down.")
     return array.astype(np.int64)
 
 
@@ -174,7 +174,7 @@ def codes(values: Any, what: str) -> Tensor:
     largest = int(whole.max()) if whole.numel() else 0
     require(
         largest < _MOST_CODES,
-        f"The {what} go up to {largest}, and every number up to there would be counted: give those that occur the "
-        "numbers 0, 1, 2 and so on, as pandas.factorize does.",
+        f"The {what} go up to {largest}, and every number up to there would be counted: renumber those that occur as "
+        "0, 1, 2 and so on, as pandas.factorize does.",
     )
     return whole

@@ -143,7 +143,7 @@ def blind(
     `trained` is what `simulate` gave on this federation with these `settings`, or the `state_dict` of such a model. The
     same settings and `seed` (by default the result's) train the model of the groups, unless `groups` is one that
     `group_model` has trained. The rule is fitted to the federation's validation part and scored once on its test part;
-    `confidence` is as in `Study.answer`. Warns where the rule costs more than 3 points of accuracy, is degenerate or is
+    `confidence` is as in `Study.answer`. Warns if the rule costs more than 3 points of accuracy, is degenerate or is
     not within the target.
     """
     aim = Target.parse(target)

@@ -57,7 +57,7 @@ Codes = NDArray[np.int64]
 
 _PLAIN = "fedavg"  # without groups
 _FAIR = "ffalm"  # with groups, and without a target
-#: Algorithms of ours that look at no group.
+#: Algorithms of this library that use no groups.
 _WITHOUT_GROUPS = frozenset({"afl", "central", "fedadam", "fedavg", "fedavgm", "fedprox", "qffl", "scaffold"})
 
 
@@ -72,7 +72,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         model.fit(X, y, groups=people["sex"], clients=people["hospital"])
         model.predict(X_new, groups=new_people["sex"])
 
-    Without `target` one algorithm is trained on all rows: FedAvg, or FFALM where groups are given, unless `algorithm`
+    Without `target` one algorithm is trained on all rows: FedAvg, or FFALM if groups are given, unless `algorithm`
     names another. With `target`, such as "eod <= 0.05", a share of the rows is held out, the candidates of `ffalm.fair`
     (or `algorithm` alone) are trained on the others, and the most accurate model within the target is taken together
     with its thresholds: `repair="groups"` allows one threshold per group, "single" one for everybody. `answer_` has the
@@ -84,7 +84,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     target : fairness target, None for none
     favourable : label that people want; by default the last of `classes_`
     repair : "none", "single", "groups" or "randomised": thresholds that a target's answer may use
-    n_clients : number of equal random parts that rows are split into where `fit` is given no `clients`
+    n_clients : number of equal random parts that rows are split into if `fit` is given no `clients`
     model : "linear", "mlp", or a function that makes an `nn.Module`
     rounds, local_epochs, batch_size, optimizer : as in `ffalm.simulate`
     lr : learning rate; None: with a target it is chosen on held-out rows, as in `ffalm.fair`, without one 0.05
@@ -96,7 +96,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_ : as of every classifier of scikit-learn
-    groups_ : the groups that training rows had, None where none were given
+    groups_ : the groups that training rows had, None if none were given
     answer_ : the `FairAnswer` to the target, None without one
     result_ : the `Result` of the run without a target, None with one
     """
@@ -174,7 +174,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             _require(
                 self.groups_ is not None, "A fairness target compares groups: give each row's as fit(X, y, groups=...)."
             )
-            _require(self.repair != "blind", "A blind rule is not for this estimator: use ffalm.fair.")
+            _require(self.repair != "blind", "This estimator has no blind rules: use ffalm.fair.")
             chosen = None if self.algorithm is None else [self.algorithm]
             self.answer_ = fair(
                 federation, self.target, seed=seed, algorithms=chosen, repair=self.repair, **settings
@@ -184,11 +184,11 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.module_ = self.module_.double().eval()  # so that a row's prediction does not depend on its neighbours
 
     def predict(self, X: Any, groups: Any = None) -> NDArray[Any]:  # noqa: N803
-        """The class of each row, by the target's thresholds where there are any.
+        """The class of each row, by the target's thresholds if there are any.
 
-        Thresholds by group need `groups`; rows of an unknown group, and all rows without it, get the single threshold.
-        Groups of which none is known are refused.
-        Randomised ones are drawn by a row's features and by how many rows before it have the same ones.
+        Thresholds by group need `groups`. Rows of an unknown group, and all rows without `groups`, get the single
+        threshold; `groups` of which none is known are refused. Randomised thresholds are drawn by a row's features and
+        by how many rows before it have the same ones.
         """
         logits, rows = self._logits(X)
         if self.repair_ is None:
@@ -205,7 +205,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             codes = torch.from_numpy(known.get_indexer(values))
             _require(
                 not self.repair_.by_group or not values.notna().any() or bool((codes >= 0).any()),
-                f"None of the `groups` is one of those of `fit`: {', '.join(map(repr, known))}.",
+                f"None of the `groups` was given to `fit`, which had {', '.join(map(repr, known))}.",
             )
         scores, fallback = scores_of(logits, self._favourable())
         draws = draws_of_rows(row.tobytes() for row in rows.numpy()) if self.repair_.kind == "randomised" else None
@@ -223,21 +223,22 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return seed
 
     def _algorithm(self) -> Algorithm:
-        """What is trained without a target."""
-        asked = self.algorithm
-        if asked is None:
-            asked = _PLAIN if self.groups_ is None else _FAIR
-        chosen = default_algorithm(asked)[0] if isinstance(asked, str) else asked
+        """The algorithm that is trained without a target."""
+        given = self.algorithm
+        if given is None:
+            given = _PLAIN if self.groups_ is None else _FAIR
+        chosen = default_algorithm(given)[0] if isinstance(given, str) else given
         if not isinstance(chosen, Algorithm):
             return chosen  # `simulate` says what it takes
         _require(
             chosen.trains_on != "alone",
-            f"{short_repr(asked)} trains a model for each client, and a classifier has one: choose another algorithm.",
+            f"{short_repr(given)} trains a model for each client, and a classifier has one: choose another algorithm.",
         )
-        measures = type(chosen).__module__.startswith("ffalm.") or chosen.measure is not Measure.NOTHING
+        ours = type(chosen).__module__.startswith("ffalm.")
+        uses_groups = chosen.name not in _WITHOUT_GROUPS and (ours or chosen.measure is not Measure.NOTHING)
         _require(
-            self.groups_ is not None or chosen.name in _WITHOUT_GROUPS or not measures,
-            f"{short_repr(asked)} compares groups: give each row's as fit(X, y, groups=...), or choose another one.",
+            self.groups_ is not None or not uses_groups,
+            f"{short_repr(given)} compares groups: give each row's as fit(X, y, groups=...), or choose another one.",
         )
         return chosen
 
@@ -249,12 +250,12 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         with suppress(Exception):  # a value of another kind, which cannot be compared with labels
             places = np.flatnonzero(np.asarray(self.classes_ == self.favourable, dtype=bool))
         _require(
-            len(places) == 1, f"The favourable label {short_repr(self.favourable)} is none of the classes in `y`."
-        )  # fmt: skip
+            len(places) == 1, f"The favourable label {short_repr(self.favourable)} is not one of the classes in `y`."
+        )
         return int(places[0])
 
     def _federation(self, rows: Examples, clients: Any, seed: int) -> Federation:
-        """The rows of each client, and held-out ones where there is a target."""
+        """The rows of each client, and held-out ones if there is a target."""
         groups = ("0", "1") if self.groups_ is None else _names(self.groups_)
         unknown = bool((rows.group == len(groups)).any())
         task = Task(

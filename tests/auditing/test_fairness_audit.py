@@ -203,6 +203,13 @@ def test_a_decision_that_no_score_reaches_is_told() -> None:
     assert not any("every row" in note for note in found.notes)
 
 
+def test_scores_that_are_text_in_a_data_frame_are_to_be_made_numbers() -> None:
+    """There a decimal mark cannot be set."""
+    frame = scored()
+    with pytest.raises(UserError, match=r"for a text file, else convert it to numbers\.$"):
+        audited(frame.assign(score=frame["score"].astype(str)), prediction=None, score="score")
+
+
 def test_conditions_name_a_metric_of_the_audit() -> None:
     found = audited(scored())
     assert found.failures(["dpd > 0", "accuracy < 1 %"])[0].condition == "dpd > 0"
@@ -237,7 +244,7 @@ def test_more_labels_than_two_are_audited_by_the_favourable_one() -> None:
 
 def test_what_cannot_be_audited_is_told() -> None:
     frame = scored(60)
-    with pytest.raises(UserError, match="decision is for scores alone"):
+    with pytest.raises(UserError, match="decision is made from scores"):
         ffalm.audit(frame, label="paid", prediction="said", group="sex", decision=0.3)
     with pytest.raises(UserError, match="there are neither"):
         audited(frame, prediction=None)

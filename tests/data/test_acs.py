@@ -151,7 +151,7 @@ def test_other_files_are_refused_in_a_sentence(tmp_path: Path, name: str, conten
 
 def test_text_in_a_column_of_codes_is_refused_in_a_sentence(tmp_path: Path) -> None:
     persons(CA, 5).assign(AGEP="old").to_csv(tmp_path / "psam_p06.csv", index=False)
-    with pytest.raises(UserError, match="no PUMS person file as published"):
+    with pytest.raises(UserError, match="not a PUMS person file as published"):
         Acs(str(tmp_path)).read()
 
 
@@ -194,8 +194,8 @@ def test_archives_of_states_are_downloaded_and_checked(tmp_path: Path) -> None:
     told = get(tmp_path, "--states", "tx", "--year", "2018")
     assert told.exit_code == 0 and f"Downloaded {tmp_path / 'csv_ptx.zip'} and checked it." in told.output
     assert len(acs_files.person_files(str(tmp_path), ["TX"])) == 1
-    assert "is already there, from whatever year, and was kept" in get(tmp_path, "--states", "TX").output
-    with pytest.raises(UserError, match=r"not the published csv_pca.zip \(it is no whole zip archive\)"):
+    assert "is already there and was kept, whatever its year" in get(tmp_path, "--states", "TX").output
+    with pytest.raises(UserError, match=r"not the published csv_pca.zip \(it is not a complete zip archive\)"):
         fetch(acs_files.publication(["CA"], 2018), tmp_path)
     with pytest.raises(UserError, match="answered 404"):
         fetch(acs_files.publication(["TX"], 2019), tmp_path / "other")

@@ -170,7 +170,7 @@ def test_copies_between_official_parts_are_noted(celeba: Path) -> None:
         ("list_attr_celeba.txt", "1\nAttractive Male\n000001.jpg 1 5\n", "1 values of Male"),
         ("list_attr_celeba.txt", "2\nAttractive Male\n1.jpg 1 1\n1.jpg 1 1\n", "1 images more than once"),
         ("list_attr_celeba.txt", "", "is not a table"),
-        ("list_eval_partition.txt", "000001.jpg 0\n", "says nothing about 59 of 60"),
+        ("list_eval_partition.txt", "000001.jpg 0\n", "lacks 59 of the 60"),
         ("list_eval_partition.txt", "".join(f"{name} 3\n" for name in NAMES), "0, 1 or 2"),
         ("list_eval_partition.txt", "".join(f"{name} x\n" for name in NAMES), "whole numbers"),
     ],

@@ -191,7 +191,7 @@ def test_broken_json_is_told_in_one_sentence() -> None:
                     '{"columns": [{"name": "age", "mean": 1, "scale": 1, "root": [1]}]}', '{"columns": ["name"]}',
                     '{"columns": [{"name": 1, "categories": []}]}', '{"columns": [{"name": "a", "categories": "bc"}]}',
                     '{"columns": [{"name": "a", "categories": ["b", 1]}]}'):  # fmt: skip
-        with pytest.raises(UserError, match="table encoding lacks parts"):
+        with pytest.raises(UserError, match="table encoding is incomplete"):
             TableEncoding.from_json(partial)
     with pytest.raises(UserError, match="table summary is not valid JSON"):
         TableSummary.from_json("")

@@ -115,6 +115,14 @@ def test_the_ending_may_be_left_out_and_folders_and_other_columns_used(tmp_path:
     assert sum(len(part) for part in parts(load(tmp_path, file_column="image"))) == ROWS
 
 
+def test_names_of_digits_alone_and_codes_are_read_as_they_are_written(tmp_path: Path, paint: Painter) -> None:
+    rows = [{**row(number), "file": f"{number:06d}", "skin": ("01", "1", "2")[number % 3]} for number in range(ROWS)]
+    for number, one in enumerate(rows):
+        paint(tmp_path / "pictures" / f"{one['file']}.png", seed=number)
+    write_table(tmp_path, rows)
+    assert load(tmp_path).task.group_names == ("01", "1", "2")
+
+
 def test_copies_share_a_part_unless_a_split_column_says_otherwise(clinic: Path) -> None:
     pictures = clinic / "pictures"
     for number in range(0, ROWS, 2):

@@ -25,7 +25,7 @@ def test_an_owner_whose_rows_are_all_held_out_is_noted(tmp_path: Path) -> None:
     file.write_text("\n".join(["age,sex,bank,paid,part", *rows, "3,f,c,1,test"]) + "\n")
     found = Table(str(file), "paid", "sex", owner="bank", split="part").read()
     assert found.owner_names == ("a", "b")
-    assert "Owners without training rows are no clients: 'c'. Their 1 held-out and test rows are scored" in " ".join(
+    assert "Owners without training rows are not clients: 'c'. Their 1 held-out and test rows are scored" in " ".join(
         found.notes
     )
 

@@ -614,7 +614,7 @@ def test_one_column_cannot_be_label_and_group() -> None:
         ("latin.csv", "age,sex,hired\n1,Señora,1\n".encode("latin-1"), "is not UTF-8 text"),
         ("one.csv", b"hired\n1\n0\n", "only one column, 'hired'"),
         ("ragged.csv", b"age,sex,hired\n1,2,3\n1,2,3,4\n", "line 3"),
-        ("shifted.csv", b"age,sex,hired\n1,2,3,4\n1,2,3,4\n", "more fields than its header"),
+        ("shifted.csv", b"age,sex,hired\n1,2,3,4\n1,2,3,4\n", "more fields than its first line"),
         ("broken.csv.gz", b"\x1f\x8b no gzip", "cannot be read as a table"),
         ("cut.csv.gz", gzip.compress(b"age,sex,hired\n" * 999, mtime=0)[:-20], "cannot be read as a table"),
         ("broken.parquet", b"PAR1 not really", "cannot be read as a table"),
@@ -758,7 +758,10 @@ def test_columns_are_taken_in_every_type_that_frames_hold_them_in() -> None:
 def test_a_column_that_is_there_twice_with_the_same_values_is_used_once(write: Any) -> None:
     frame = people()
     file = write(pd.concat([frame, frame[["age", "sex"]]], axis=1))
-    assert table(file).read().notes[0] == "people.csv holds the column 'age' twice, with the same values: once is used."
+    assert (
+        table(file).read().notes[0]
+        == "people.csv holds the column 'age' twice, with the same values: one of them is used."
+    )
     assert features(table(file)) == features(table(write(frame, "once.csv")))
 
 
@@ -853,6 +856,33 @@ def test_columns_that_give_the_label_away_are_noted() -> None:
     assert FrameTable(label="paid", group="sex", favourable="yes", frame=rare).read().notes == ()
 
 
+def test_numbers_as_text_in_a_data_frame_are_noted_unless_they_are_categories_of_numbers() -> None:
+    ages = np.arange(400) % 60 + 18
+    (note,) = frame_notes(people(400, age=ages.astype(str)))
+    assert note.startswith("The column 'age' holds texts that look like numbers, such as '18'")
+    assert frame_notes(people(400, age=pd.Categorical(ages))) == ()
+    pay = people(pay=np.arange(80) + 0.5).astype({"pay": str})
+    message = refusal(FrameTable(label="hired", group="sex", favourable="yes", frame=pay))
+    assert message.endswith("like a name or an id: list it in drop, or convert it to numbers if it is a quantity.")
+
+
+def test_a_rare_label_is_not_given_away_by_columns_that_are_right_where_it_is_not() -> None:
+    """In 1 of 800 rows, so that a column is right in 99.9 % of the rows even if it misses half of the rare ones."""
+    draws = np.random.default_rng(0)
+    fraud = np.arange(14_000) % 800 == 0
+    frame = pd.DataFrame(
+        {
+            "amount": draws.normal(4 * fraud, 1),
+            "kind": draws.choice(["a", "b"], 14_000),
+            "reversed": np.where(fraud, "yes", "no"),
+            "sex": draws.choice(["f", "m"], 14_000),
+            "fraud": np.where(fraud, "yes", "no"),
+        }
+    )
+    (note,) = FrameTable(label="fraud", group="sex", favourable="no", frame=frame).read().notes
+    assert note.startswith("The column 'reversed' alone gives the label away in 100.0%")
+
+
 def test_numbers_that_stand_for_missing_values_are_noted() -> None:
     ages = np.arange(20, 90).repeat(3)
     frame = people(210, age=ages)
@@ -871,7 +901,7 @@ def test_codes_that_are_taken_for_quantities_are_noted() -> None:
     rate = np.random.default_rng(1).uniform(0.2, 0.8, 31)[job] - 0.0002 * (age - 50) ** 2
     frame = people(4000, job=job, age=age, hired=np.where(draws.random(4000) < rate, "yes", "no"))
     assert frame_notes(frame) == (
-        "The column 'job' holds 30 different whole numbers that tell the label better as categories than as "
+        "The column 'job' holds 30 different whole numbers that predict the label better as categories than as "
         "quantities: list it in categorical if they are codes.",
     )
     assert frame_notes(frame, categorical=("job",)) == ()
@@ -919,7 +949,7 @@ def test_texts_of_arrow_that_pandas_has_no_name_for_are_categories(kind: Any) ->
 
 def test_a_table_of_arrow_that_pandas_cannot_hold_is_refused() -> None:
     twice = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 30), pa.array(["m", "m"]))
-    with pytest.raises(UserError, match="cannot be made a data frame"):
+    with pytest.raises(UserError, match="cannot be converted to a pandas data frame"):
         ffalm.load(pa.table({"sex": twice, "paid": [0, 1] * 30}), label="paid", group="sex")
 
 

@@ -35,6 +35,13 @@ def test_the_decimal_mark_of_numbers_is_found_unless_it_may_part_thousands() -> 
         assert decimal_mark(values) is None
 
 
+def test_many_numbers_as_text_are_noted_unless_they_are_written_as_codes() -> None:
+    for ages in ([f"{one}" for one in MANY], [f"{one}.5" for one in MANY]):
+        noted = noted_form(ages)
+        assert refused_form(ages) is None and noted is not None and (noted.kind, noted.example) == ("numbers", ages[0])
+        assert noted_form([f"0{one}" for one in ages]) is None and noted_form(ages[:20]) is None
+
+
 def test_a_decimal_point_in_a_file_of_decimal_commas_is_refused_where_it_has_many_values() -> None:
     found = refused_form([f"{one}.5" for one in MANY], ",")
     assert found is not None and (found.kind, found.example) == ("numbers with a decimal point", "100.5")

@@ -239,6 +239,8 @@ def test_a_margin_that_was_asked_for_and_costs_more_than_a_point_says_what_it_co
     assert cost > 1
     assert sure.notes[0].startswith(f"The margin at 95% confidence costs {cost:.1f} points of accuracy")
     assert plain.notes == ()
+    surest = answer_of(runs, target, "groups", ("men", "women"), 0.999)
+    assert surest.notes[0].startswith("The margin at 99.9% confidence")
 
 
 def test_what_a_margin_costs_is_told_in_costs_where_they_are_given() -> None:

@@ -71,7 +71,7 @@ def test_thresholds_that_are_no_edges_are_refused() -> None:
     plain = Repair.fixed("groups", [0, BINS], AS_TRAINED).to_plain(["a", "b"])
     assert plain["groups"]["b"][0]["threshold"] == "inf"
     plain["single"] = 0.123
-    with pytest.raises(UserError, match="no edge"):
+    with pytest.raises(UserError, match="not an edge"):
         Repair.from_plain(plain)
     with pytest.raises(UserError, match="cannot be read"):
         Repair.from_plain({"kind": "groups"})

@@ -206,7 +206,7 @@ def test_thresholds_survive_a_file(tmp_path: Any) -> None:
     everybody = ffalm.ScoreThresholds("groups", {"f": ((-math.inf, 1.0),), "m": ((math.inf, 1.0),)}, 0.0)
     assert ffalm.ScoreThresholds.from_plain(everybody.to_plain()) == everybody
     path.write_text("{}")
-    with pytest.raises(UserError, match="make the repair again"):
+    with pytest.raises(UserError, match="run the repair again"):
         ffalm.ScoreThresholds.load(path)
     with pytest.raises(UserError, match="is not a file"):  # it never ends
         ffalm.ScoreThresholds.load("/dev/zero")

@@ -27,7 +27,7 @@ _CONDITION = re.compile(r"\s*([A-Za-z_]+)\s*(>=|<=|>|<)\s*([0-9.eE+-]+)\s*(%?)\s
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its confidence interval; NaN where it is undefined or has none."""
+    """A value with its confidence interval; NaN if it is undefined or has none."""
 
     value: float
     low: float = math.nan
@@ -60,12 +60,12 @@ class Pair:
     """The two groups that a metric finds farthest apart, with the interval of their difference.
 
     They were found among all pairs, so the interval is one that holds for all pairs at once (Bonferroni). There is no
-    pair where all groups are equal.
+    pair if all groups are equal.
     """
 
     high: str
     low: str
-    label: str | None  # of the rows that are compared, where the metric looks at several labels
+    label: str | None  # of the rows that are compared, if the metric looks at several labels
     difference: Estimate
 
 
@@ -125,7 +125,7 @@ class AuditFacts:
     rows: int
     scored: bool  # whether there are scores
     probabilities: bool  # whether these are probabilities
-    threshold: float | None  # of the score, where predictions were made by one
+    threshold: float | None  # of the score, if predictions were made by one
     min_group: int
     level: float  # of intervals
     groupings: tuple[GroupingFacts, ...]
@@ -158,7 +158,7 @@ class AuditFacts:
         return DataFrame.from_dict(rows, orient="index").rename_axis(chosen.name)
 
     def failures(self, conditions: str | Sequence[str]) -> list[Failure]:
-        """Those of conditions such as "dpd > 0.1" that hold for some grouping; an undefined metric fails too."""
+        """Those conditions, such as "dpd > 0.1", that hold for some grouping; an undefined metric fails too."""
         listed = isinstance(conditions, Iterable) and getattr(conditions, "ndim", 1) > 0
         require(listed, f'Give conditions such as "dpd > 0.1"; got {short_repr(conditions)}.')
         found = []

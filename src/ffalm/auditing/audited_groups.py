@@ -70,7 +70,7 @@ class AuditedGroups:
         known = found.names[: len(found.names) - found.excluded]
         counts = np.bincount(found.codes, minlength=len(known))
         small = frozenset(name for name, count in zip(known, counts, strict=False) if count < min_group)
-        grouping = found  # where nothing would be left to compare, all groups are compared, and flagged
+        grouping = found  # if fewer than two groups are large enough, all are compared, and small ones are flagged
         if len(known) - len(small) >= 2:
             grouping = found.with_small_last(np.arange(len(found.codes)), min_group, what)
         return cls(rows, ", ".join(columns), grouping, small, found.excluded > 0)

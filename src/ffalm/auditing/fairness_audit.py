@@ -72,7 +72,7 @@ def audit(
     - `data`: a table, as a DataFrame or the name of a file, of which the other arguments name columns. Without it they
       are arrays of one length, and `group` an array, a DataFrame or a dict of arrays by name;
     - `label`: the true outcome; without it only the shares predicted favourable are compared. `favourable` is the
-      value that people want, 1 where labels are 0 and 1;
+      value that people want, 1 if labels are 0 and 1;
     - `prediction`: the predicted outcome, `score`: a score, higher is more favourable, or both. With scores alone
       the favourable outcome is predicted from `decision` up: by default 0.5 for probabilities, else 0;
     - `group`: a column, or several as a list or with commas: each is audited, and so are their crossings;
@@ -82,7 +82,10 @@ def audit(
     - `separator`, `decimal`, `encoding`: of a text file, as in `ffalm.load`.
     """
     require(prediction is not None or score is not None, "Give predictions or scores: there are neither.")
-    require(decision is None or prediction is None, "The decision is for scores alone: leave it out.")
+    require(
+        decision is None or prediction is None,
+        "A decision is made from scores, and predictions are given: leave it out.",
+    )
     require(
         isinstance(min_group, int) and min_group >= 0, f"min_group must be 0 rows or more; got {short_repr(min_group)}."
     )
@@ -90,8 +93,8 @@ def audit(
         0 < require_number(level, "level of intervals") < 1,
         f"The level of intervals must be between 0 and 1; got {level}.",
     )
-    written = {"separator": separator, "decimal": decimal, "encoding": encoding}
-    table = _Table.of(data, {"label": label, "prediction": prediction, "score": score}, group, written)
+    text_format = {"separator": separator, "decimal": decimal, "encoding": encoding}
+    table = _Table.of(data, {"label": label, "prediction": prediction, "score": score}, group, text_format)
     judged = next(role for role in ("label", "prediction", "score") if role in table.columns)
     names: tuple[str, ...] = ("other", "favourable" if favourable is None else str(favourable))
     notes: tuple[str, ...] = ()
@@ -150,11 +153,11 @@ class _Table:
     what: str  # for messages: the file
 
     @classmethod
-    def of(cls, data: Any, given: Mapping[str, Any], group: Any, written: Mapping[str, Any]) -> _Table:
-        asked = {role: value for role, value in given.items() if value is not None}
+    def of(cls, data: Any, given: Mapping[str, Any], group: Any, text_format: Mapping[str, Any]) -> _Table:
+        roles = {role: value for role, value in given.items() if value is not None}
         if data is not None:
-            return cls._of_frame(data, asked, group, written)
-        columns = {role: _series(values, role) for role, values in asked.items()}
+            return cls._of_frame(data, roles, group, text_format)
+        columns = {role: _series(values, role) for role, values in roles.items()}
         if isinstance(group, pd.DataFrame):
             group = dict(group.items())
         if not isinstance(group, Mapping):
@@ -168,17 +171,17 @@ class _Table:
         return cls(columns, frame, _checked(tuple(frame.columns)), "the given rows")
 
     @classmethod
-    def _of_frame(cls, data: Any, asked: Mapping[str, Any], group: Any, written: Mapping[str, Any]) -> _Table:
+    def _of_frame(cls, data: Any, roles: Mapping[str, Any], group: Any, text_format: Mapping[str, Any]) -> _Table:
         named = _checked(group_columns([group] if isinstance(group, str) else group))
         if isinstance(data, str | Path):
-            what, frame = str(data), read_table(str(data), codes=code_columns(named), **written)[0]
+            what, frame = str(data), read_table(str(data), codes=code_columns(named), **text_format)[0]
         else:
             found = as_frame(data)
             if found is None:
                 raise UserError(f"Give a table, as a DataFrame or a file; got {type(data).__name__}.")
             what, frame = "the given table", checked_columns(found, "the given table")[0]
         groups = _checked(tuple(dict.fromkeys(listed_columns(frame, named, what))))
-        columns = {role: pick(frame, str(name), what) for role, name in asked.items()}
+        columns = {role: pick(frame, str(name), what) for role, name in roles.items()}
         return cls(columns, pd.DataFrame({name: pick(frame, name, what) for name in groups}), groups, what)
 
 

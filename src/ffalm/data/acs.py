@@ -113,7 +113,7 @@ class Acs:
         )
 
     def _feature(self, persons: pd.DataFrame, name: str, train: NDArray[np.int64], merged: list[str]) -> pd.Series:
-        """A feature column; adds its name to `merged` where rare codes became one category."""
+        """A feature column; adds its name to `merged` if rare codes became one category."""
         if name in NUMERIC:
             return persons[name].fillna(0.0)
         if name in WITHIN_STATE:

@@ -74,7 +74,8 @@ def read_files(
 def read_persons(path: Path, columns: Sequence[str], kept: Callable[[pd.DataFrame], pd.Series] | None) -> pd.DataFrame:
     """Columns of a person file as float32, in which all codes are exact, only of rows for which `kept` is true.
 
-    Its attributes are the number of `rows` in the file, and what tells its `years` apart; nothing where it cannot.
+    Its `attrs` are the number of `rows` in the file, and the adjustments of incomes by which survey `years` are known,
+    none if the file lacks them.
     """
     tables = [_read(path, member, columns) for member in _members(path)]
     frame = pd.concat(tables, ignore_index=True)
@@ -141,7 +142,7 @@ def _read(path: Path, member: str | None, columns: Sequence[str]) -> pd.DataFram
             table = pd.read_csv(file, usecols=list(present.values()), dtype=np.float32)
     except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(f"{str(path)!r} is no PUMS person file as published: {reason}.") from None
+        raise UserError(f"{str(path)!r} is not a PUMS person file as published: {reason}.") from None
     return table.rename(columns={own: name for name, own in present.items()})[list(present)]
 
 

@@ -33,7 +33,7 @@ class Adult:
 
     Every published column is a feature except `fnlwgt`, a survey weight that says nothing about the person. The
     sensitive attribute stays one, as in most published work, unless `use_group_as_feature` is false: leaving it out
-    hides unfairness, because marital status and relationship tell sex almost as well. A '?' is a category of its own.
+    hides unfairness, because marital status and relationship reveal sex almost as well. A '?' is a category of its own.
     """
 
     name: ClassVar[str] = "adult"

@@ -33,7 +33,7 @@ class Named:
     """Labels or groups of all parts, numbered."""
 
     codes: list[Tensor]  # of each part; -1 for a missing one
-    names: tuple[str, ...] | None  # None where they were given as numbers
+    names: tuple[str, ...] | None  # None if they were given as numbers
 
 
 def read_parts(

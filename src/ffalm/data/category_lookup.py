@@ -1,8 +1,7 @@
 """Categories by what they spell: the text that a value is, the values that a column has, and their places among others.
 
-One category comes in many types and spellings. The same column is numbers in one file and text in the next, since a
-file is read by what it holds, so values are compared by what they spell alone. Every reader of columns needs this;
-encodings are but one of them.
+One category comes in many types and spellings. The same column may be numbers in one file and text in the next, since
+pandas infers types from a whole column, so values are compared only by what they spell.
 """
 
 from __future__ import annotations
@@ -31,8 +30,10 @@ def as_text(value: object) -> str:
 
 
 def as_code(text: str) -> str:
-    """The category that a cell of a file spells, whatever else its column holds: 1.0 is 1 and TRUE is True, as they are
-    where a whole column is numbers or truth values, and 007, +7 and 1e5 are codes of their own."""
+    """The category that a cell of a file spells, whatever else its column holds.
+
+    1.0 is 1 and TRUE is True, as in a column of numbers or truth values; 007, +7 and 1e5 are codes of their own.
+    """
     text = as_text(text)
     if _FRACTION.fullmatch(text):
         return _decimal(text)
@@ -79,7 +80,7 @@ def written_alike(categories: Iterable[str | None]) -> bool:
 
 
 def changed_as_floats(categories: Iterable[str | None]) -> bool:
-    """Whether some categories, such as 9007199254740993, are others where a file is read as floats."""
+    """Whether some categories, such as 9007199254740993, change in a file that is read as floats."""
     decimals = (one for one in categories if one is not None and _DECIMAL.fullmatch(one))
     return any(as_text(float(one)) != written_value(one) for one in decimals)
 

@@ -48,7 +48,7 @@ class CelebA:
     validation: float = described("Share of images that is held out, in a split by identity.", 0.1)
     test: float = described("Share of test images, in a split by identity.", 0.1)
     data_seed: int = described("Seed of a split by identity.", 0)
-    allow_missing: bool = described("Use the images that are there, where some are missing.", False)
+    allow_missing: bool = described("Use the images that are there even if some are missing.", False)
     skip_bad: bool = described("Leave out images that cannot be read, instead of refusing them.", False)
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ def _column(file: Path, names: pd.Index) -> Codes:
     """The only column of a publishers' two-column table, for these images."""
     column = _read(file, titled=False).iloc[:, 0].reindex(names)
     absent = int(column.isna().sum())
-    require(absent == 0, f"{file} says nothing about {absent} of {len(names)} images.")
+    require(absent == 0, f"{file} lacks {absent} of the {len(names)} images.")
     try:
         return np.asarray(column.to_numpy(np.int64))
     except ValueError as error:

@@ -139,7 +139,7 @@ def _cuts(shares: list[float]) -> Floats:
 
 
 def _quantile(share: float) -> float:
-    """The standard normal quantile, infinite where nothing or everything lies below."""
+    """The standard normal quantile, infinite if nothing or everything lies below."""
     if 0 < share < 1:
         return NormalDist().inv_cdf(share)
     return float("-inf") if share <= 0 else float("inf")

@@ -132,7 +132,7 @@ def as_tensors(x: Tensor) -> dict[str, Tensor]:
 
 
 def from_tensors(stored: Mapping[str, Tensor]) -> Tensor:
-    """The features that `as_tensors` gave; raises KeyError where some are missing."""
+    """The features that `as_tensors` gave; raises KeyError if some are missing."""
     if "x" in stored:
         return stored["x"]
     return CompactFeatures(stored["numbers"], stored["places"], stored["codes"], int(stored["width"]))

@@ -67,7 +67,7 @@ class Fetched:
         if self.downloaded:
             return f"Downloaded {self.path} and checked it."
         if not self.verified:
-            return f"{self.path} is already there, from whatever year, and was kept: move it away to download it again."
+            return f"{self.path} is already there and was kept, whatever its year: move it away to download it again."
         return f"{self.path} is already there and is the published file."
 
 
@@ -126,7 +126,7 @@ def _check_present(target: Path, file: PublishedFile) -> None:
 
 
 def _differs(file: PublishedFile) -> str:
-    return "its checksum differs" if file.sha256 is not None else "it is no whole zip archive"
+    return "its checksum differs" if file.sha256 is not None else "it is not a complete zip archive"
 
 
 def _opened(file: PublishedFile, folder: Path, page: str) -> http.client.HTTPResponse:

@@ -31,7 +31,7 @@ from ffalm.system.spilled_arrays import ColumnsInRows, release_pages, too_large
 if TYPE_CHECKING:
     from ffalm.data.preprocessing import Preprocessing
 
-#: A variance below this share of the mean square is rounding error where it is found by sums: the column is constant.
+#: A variance below this share of the mean square is rounding error if it is found by sums: the column is constant.
 ROUNDING = 1e-13
 #: Where it is below this share, sums lose digits of it, and the squared deviations are added up too.
 CANCELLED = 1e-6
@@ -44,9 +44,9 @@ FARTHEST = 1e15  # standard deviations from the mean: products of such features 
 class NumericSummary:
     """Statistics of a numeric column: count, sum and sum of squares, also of the fourth roots of its values.
 
-    The latter are infinite where a value is negative. `missing` further rows have no value. `deviations` are the sum of
-    squared deviations from the mean, where these are so small that the sum of squares does not tell them: of numbers
-    such as 10,000,003, which differ by little from their mean.
+    The latter are infinite if a value is negative. `missing` further rows have no value. `deviations` is the sum of
+    squared deviations from the mean, if these are too small to follow from the sum of squares, as those of numbers such
+    as 10,000,003, which differ little from their mean.
     """
 
     count: int
@@ -62,7 +62,7 @@ class NumericSummary:
         return replace(NumericSummary(*(one + two for one, two in pairs)), deviations=self._joined_deviations(other))
 
     def _joined_deviations(self, other: NumericSummary) -> float | None:
-        """S = S1 + S2 + (m1 - m2)^2 n1 n2 / (n1 + n2); None where the sums of squares tell it."""
+        """S = S1 + S2 + (m1 - m2)^2 n1 n2 / (n1 + n2); None if it follows from the sums of squares."""
         if self.deviations is None and other.deviations is None:
             return None
         apart = 0.0
@@ -134,7 +134,7 @@ class TableSummary:
 
     def __add__(self, other: TableSummary) -> TableSummary:
         apart = sorted(self.columns.keys() ^ other.columns.keys())
-        require(not apart, f"Two tables to be encoded alike differ in the columns {', '.join(apart)}.")
+        require(not apart, f"Two tables that are to have one encoding differ in the columns {', '.join(apart)}.")
         return TableSummary({name: _added(name, column, other.columns[name]) for name, column in self.columns.items()})
 
     def to_json(self) -> str:
@@ -174,8 +174,8 @@ def _added(name: str, one: ColumnSummary, other: ColumnSummary) -> ColumnSummary
 class NumericColumn:
     """A column that becomes (value - mean) / scale; a scale of 0 marks a constant column, which becomes 0.
 
-    A long tail leaves most values within a small part of a standard deviation, where a network tells them apart only
-    after many steps. Fourth roots of such a column are standardised instead: like logarithms, and defined for 0.
+    With a long tail most values lie within a small part of a standard deviation, and a network needs many steps to
+    separate them. Fourth roots of such a column are standardised instead: like logarithms, and defined for 0.
     """
 
     name: str
@@ -268,7 +268,7 @@ class TableEncoding:
         try:
             return cls(tuple(_column_of(fields) for fields in parsed["columns"]))
         except (ValueError, LookupError, TypeError):
-            raise UserError("This table encoding lacks parts: make it again or restore the file.") from None
+            raise UserError("This table encoding is incomplete: restore the file.") from None
 
 
 @dataclass(frozen=True)
@@ -321,10 +321,13 @@ def is_numeric(column: pd.Series) -> bool:
 def numbers(column: pd.Series) -> NDArray[np.float64]:
     """The values of a numeric column; a `UserError` unless all are finite."""
     if not is_numeric(column) and not column.isna().all():
-        told = f"The column {str(column.name)!r} must hold numbers only, such as 0.73; it holds text"
+        message = f"The column {str(column.name)!r} must hold numbers only, such as 0.73; it holds text"
         marked = decimal_mark(distinct(column)[1])
-        hint = "" if marked is None else ", such as {!r}: set decimal to {!r} (--decimal {})".format(*marked, marked[1])
-        raise UserError(f"{told}{hint}.", f"{told}.")
+        hint = ""
+        if marked is not None:
+            hint = ", such as {!r}: set decimal to {!r} (--decimal {}) for a text file, else convert it to numbers"
+            hint = hint.format(*marked, marked[1])
+        raise UserError(f"{message}{hint}.", f"{message}.")
     require_real(column)
     values: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     bad = np.flatnonzero(~np.isfinite(values))
@@ -363,7 +366,7 @@ def _summarise(column: pd.Series, gaps: bool) -> ColumnSummary:
 
 
 def _small_deviations(values: NDArray[np.float64], total: float, squares: float) -> float | None:
-    """The sum of squared deviations from the mean, in two passes over the rows; None where `squares` tells it."""
+    """The sum of squared deviations from the mean, by two passes over the rows; None if `squares` is enough."""
     if not len(values) or not 0 < squares < math.inf or squares - total / len(values) * total >= CANCELLED * squares:
         return None
     apart = values - values[0]  # exactly 0 for a constant
@@ -386,7 +389,7 @@ def _column(name: str, summary: ColumnSummary, long_tails: bool) -> NumericColum
 
 
 def _moments(count: int, total: float, squares: float, deviations: float | None = None) -> tuple[float, float]:
-    """Mean and standard deviation by sums; the latter is 0 where it is rounding error."""
+    """Mean and standard deviation by sums; the latter is 0 if it is rounding error."""
     mean, square = total / count, squares / count
     if deviations is not None:
         return mean, math.sqrt(deviations / count) if deviations / count > _LAST_BITS * square else 0.0
@@ -421,4 +424,4 @@ def _parsed(text: str, what: str) -> Any:
     try:
         return parsed_json(text)
     except ValueError:
-        raise UserError(f"This {what} is not valid JSON: make it again or restore the file.") from None
+        raise UserError(f"This {what} is not valid JSON: restore the file.") from None

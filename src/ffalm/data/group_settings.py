@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ffalm.errors import require, short_repr
 
-CROSSED_ROWS = 30  # the default of `min_group_size` where columns are crossed
+CROSSED_ROWS = 30  # the default of `min_group_size` if columns are crossed
 
 
 def group_columns(group: str | Sequence[str]) -> tuple[str, ...]:

@@ -96,12 +96,12 @@ class _Entry:
         except FileNotFoundError:
             return None
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.info("The cache %s is damaged and will be made again: %s", self.pixels, error)
+            log.info("The cache %s is damaged and will be replaced: %s", self.pixels, error)
             return None
         if not whole or pixels.shape != self.shape or pixels.dtype != np.uint8:
             return None
         if zlib.crc32(pixels.data) != about.get("crc32"):
-            log.info("The cache %s is damaged and will be made again: its checksum differs", self.pixels)
+            log.info("The cache %s is damaged and will be replaced: its checksum differs", self.pixels)
             return None
         return Decoded(pixels, contents, bad)
 

@@ -53,7 +53,7 @@ class Images:
     crop: Crop = field(
         default="centre", metadata={"about": "Cut out the square in the centre, or squeeze the whole image."}
     )
-    separator: str | None = described("Column separator of the table; none: detected from the header.", None)
+    separator: str | None = described("Column separator of the table; none: detected from the first lines.", None)
     encoding: str | None = described("Encoding of the table; none: UTF-8.", None)
     validation: float = described(
         "Share of held-out images; with `split`, of its training images if it names no held-out ones.", 0.1
@@ -77,10 +77,13 @@ class Images:
     def load(self) -> Dataset:
         """Read the table, decode the images it names and split them, copies of one image together."""
         folder = existing_folder(self.folder, "name the folder that holds the images.")
-        frame, notes = read_table(self.labels, self.separator, encoding=self.encoding)
+        columns = group_columns(self.group)
+        codes = {*columns, *((self.owner,) if self.owner is not None else ())}
+        frame, notes = read_table(
+            self.labels, self.separator, encoding=self.encoding, texts=(self.file_column,), codes=codes
+        )
         names = image_names(pick(frame, self.file_column, self.labels), folder, self.labels)
         y, labels, assumed = code_label(pick(frame, self.label, self.labels), self.favourable, self.labels)
-        columns = group_columns(self.group)
         column = group_column(frame, columns, self.labels)
         found = code_groups(column, self.groups, (), self.labels)
         decoded, good, skipped = load_usable(folder, names, Recipe(self.size, self.crop), self.skip_bad)

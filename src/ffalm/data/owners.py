@@ -22,8 +22,8 @@ def code_owner(column: pd.Series, rows: Codes, file: str) -> tuple[Codes, tuple[
     coded = np.array([place.get(value, -1) for value in values], dtype=np.int64)[codes]
     absent = [value for value in values if value not in place]
     note = (
-        f"Owners without training rows are no clients: {listed(absent)}. Their {int((coded < 0).sum()):,} held-out and "
-        "test rows are scored with all others."
+        f"Owners without training rows are not clients: {listed(absent)}. Their {int((coded < 0).sum()):,} held-out "
+        "and test rows are scored with all others."
     )
     return coded, names, (note,) if absent else ()
 

@@ -1,4 +1,4 @@
-"""How a user's rows become a model's features: kept with every model, so that it can be applied to new rows."""
+"""How a user's rows become a model's features: stored with every model, so that it can be applied to new rows."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class Preprocessing:
         return _image_files(data) if self.images is not None and isinstance(data, str | Path) else data
 
     def _texts(self, group: Any, group_names: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Columns that no number may be read of: 01 and 1 are two of their values, or one is too long for floats.
+        """Columns that are read as text, since 01 and 1 are two of their values, or one is too long for floats.
 
-        Then, of a file with a decimal comma, those whose cells are read one by one, as in training: 1,5 is 1.5 there,
-        unless training left it as it is, in a column that was not declared to be categorical.
+        Then, of a file with a decimal comma, the columns whose cells are read one by one, as in training: there 1,5 is
+        1.5. Columns in which training rows kept a decimal comma are read as text instead.
         """
         assert self.table is not None
         values = {one.name: [*one.categories] for one in self.table.columns if isinstance(one, CategoryColumn)}
@@ -105,8 +105,8 @@ class Preprocessing:
     def groups(self, data: Data, group: Any, names: Sequence[str], rows: int, required: bool = False) -> Tensor:
         """Each row's group as an index into `names`, -1 where it is none of them.
 
-        `group` is a column (several with commas are crossed) or has a value for each row: names, or whole numbers that
-        are no names and count the groups from 0. `required` refuses values of which none is a group.
+        `group` is a column (several with commas are crossed) or has a value for each row: names, or the numbers of
+        groups, from 0, if these are not names. `required` refuses values of which none is a group.
         """
         column, given = isinstance(group, str), group
         if isinstance(group, str):
@@ -211,9 +211,9 @@ def _decoded(file: Path, recipe: Recipe) -> np.ndarray[tuple[int, ...], np.dtype
 
 
 def _by_number(known: Mapping[Any, int], names: Sequence[str]) -> dict[Any, int]:
-    """The given groups that are no names (place -1 in `known`) but valid group numbers.
+    """The given groups that are not names (place -1 in `known`) but valid group numbers.
 
-    Refused where other numbers among them are names: with groups named 1 and 2, the values 0 and 1 are ambiguous.
+    Refused if other numbers among them are names: with groups named 1 and 2, the values 0 and 1 are ambiguous.
     """
     numbers = [value for value in known if isinstance(value, int | np.integer) and not isinstance(value, bool)]
     found = {value: int(value) for value in numbers if known[value] < 0 and 0 <= value < len(names)}

@@ -270,7 +270,7 @@ def code_label(
 
 
 def _check_label_values(column: pd.Series, codes: Codes, values: list[str], where: str) -> tuple[str, ...]:
-    """Refuse a label that looks like a quantity, an id or a misspelling; a note where numbers may be a quantity."""
+    """Refuse a label that looks like a quantity, an id or a misspelling; a note if numbers may be a quantity."""
     rows, count, numeric = len(column), len(values), is_numeric(column)
     require(count > 1, f"{where} holds one value only, {values[0]!r}: there is nothing to predict.")
     many = f"{where} holds {count} different {'numbers' if numeric else 'values'} in {rows} rows"

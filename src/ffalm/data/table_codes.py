@@ -34,7 +34,7 @@ def code_columns(categorical: Collection[str], others: Collection[str] = ()) -> 
 def spell_codes(frame: pd.DataFrame, places: Sequence[int], decimal: Literal[".", ","], texts: Reader) -> None:
     """Replace these columns of a table by the categories that their cells spell.
 
-    Numbers stay where they are spelled as numbers are.
+    A column of numbers stays if each is spelled as numbers are, so that no code such as 007 is lost.
     """
     numeric = [place for place in places if is_numeric(frame.iloc[:, place])]
     for place in {*places} - {*numeric}:

@@ -35,14 +35,14 @@ def check_feature(column: pd.Series, declared: bool, file: str, decimal: Decimal
         kind, example, remedy = written
         public = f"Its column {str(column.name)!r} holds {kind}."
         raise UserError(f"{where} holds {kind}, such as {example!r}: {remedy}.", public)
-    if len(values) > MOST_CATEGORIES or len(values) == len(column) >= FEWEST_IDS:
-        raise UserError(
-            f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: list it in "
-            "drop.",
-            f"Its column {str(column.name)!r} holds a different text in nearly every row, like a name or an id.",
-        )
     pointed = [value.replace(",", ".") for value in values] if decimal == "," else values
     text = pd.to_numeric(pd.Series(pointed, dtype=object), errors="coerce").isna().to_numpy()
+    if len(values) > MOST_CATEGORIES or len(values) == len(column) >= FEWEST_IDS:
+        remedy = "list it in drop" if text.any() else "list it in drop, or convert it to numbers if it is a quantity"
+        raise UserError(
+            f"{where} holds {len(values)} different texts in {len(column)} rows, like a name or an id: {remedy}.",
+            f"Its column {str(column.name)!r} holds a different text in nearly every row, like a name or an id.",
+        )
     if not declared and 0 < 10 * text.sum() <= len(values) and len(values) > FEWEST_IDS:
         rows = np.flatnonzero(np.isin(codes, np.flatnonzero(text)))
         raise UserError(
@@ -61,7 +61,7 @@ def as_category(column: pd.Series) -> pd.Series:
 
 
 def several_refused(refused: dict[str, UserError]) -> UserError:
-    """The errors that `check_feature` raised for columns: each of them where they are few, else the others' names."""
+    """One error for all refused columns: their messages if they are few, else the first and the names of the others."""
     first, *_ = refused.values()
     if len(refused) <= MOST_REFUSALS:
         return UserError(" ".join(map(str, refused.values())), first.public)

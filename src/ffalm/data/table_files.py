@@ -111,7 +111,7 @@ def read_tables(
     short = [Path(name).name.split(".")[0] for name in files]
     owners = short if len({*short}) == len(short) else files
     once = len({*owners}) == len({os.path.realpath(name) for name in files}) == len(files)
-    require(once, f"A file is named twice in {file!r}: name each once.")
+    require(once, f"A file is named twice in {file!r}: name it once.")
     mixed = [name for name in first if len({_written(frame[name]) for frame, _ in read} - {"nothing"}) > 1]
     if mixed:
         read = [read_table(one, separator, decimal, encoding, mixed, codes) for one in files]
@@ -152,7 +152,8 @@ def checked_columns(frame: pd.DataFrame, file: str) -> tuple[pd.DataFrame, tuple
     frame = frame.iloc[:, [place for place in range(frame.shape[1]) if place not in unnamed]]
     frame, copied = without_copies(frame)
     notes += [
-        f"{Path(file).name} holds the column {name!r} twice, with the same values: once is used." for name in copied
+        f"{Path(file).name} holds the column {name!r} twice, with the same values: one of them is used."
+        for name in copied
     ]
     twice = sorted({*frame.columns[frame.columns.duplicated()]})
     require(
@@ -186,7 +187,7 @@ def as_frame(values: Any) -> pd.DataFrame | None:
         try:
             values = values.to_pandas()
         except (ValueError, TypeError, NotImplementedError) as error:  # such as a dictionary with a value twice
-            raise UserError(f"The table cannot be made a data frame of pandas: {error}.") from None
+            raise UserError(f"The table cannot be converted to a pandas data frame: {error}.") from None
     if not isinstance(values, pd.DataFrame):
         return None
     frame = values.reset_index(drop=True)
@@ -221,7 +222,7 @@ def _plain_column(column: pd.Series) -> pd.Series:
 
 
 def _known_to_pandas(dtype: pd.ArrowDtype) -> bool:
-    """Whether pandas can tell what a type of Arrow holds; of views and run-length encodings it cannot."""
+    """Whether pandas knows what an Arrow type holds; it does not for views and run-length encodings."""
     try:
         return dtype.type is not None
     except NotImplementedError:

@@ -26,7 +26,7 @@ _WHOLE = 0.25  # share of the free memory that a table may take to be read whole
 _DECODED = 5  # bytes that a table takes as it is read, for each byte of text
 _UNPACKED = 5  # times a compressed file
 _BLOCK = 2**24  # bytes that are searched for line feeds at a time
-_LINES = 20  # that tell the separator
+_LINES = 20  # from which the separator is detected
 _VALUE = 16  # bytes of a value of a Parquet file, as it is read
 
 Encoding = str | None
@@ -52,15 +52,16 @@ def read_text(
     texts: Collection[str] | Literal["all"] = (),
     codes: Collection[str] = (),
 ) -> pd.DataFrame:
-    """The table with its header as written (pandas would rename repeated and empty names); `usual` is the separator
-    where the header does not tell. Columns named in `texts` are not made numbers; with "all" none is, and no value is
-    taken for a missing one. Those named in `codes` hold categories, each cell read by itself.
+    """The table with its header as written; pandas would rename repeated and empty names.
 
-    Some programs write a line such as `sep=;` before the header, which says what the separator is.
+    `usual` is the separator unless the first lines show another. Columns named in `texts` stay text; with "all", all
+    do, and no value counts as missing. Those named in `codes` hold categories, whose cells are read one by one.
+
+    Some programs declare the separator in a line such as `sep=;` before the header.
     """
-    utf_8 = encoding is None or codecs.lookup(encoding).name == "utf-8"
-    spelled = {"encoding": "utf-8-sig" if utf_8 else encoding}
-    lines = _first_lines(path, spelled["encoding"])
+    if encoding is None or codecs.lookup(encoding).name == "utf-8":
+        encoding = "utf-8-sig"  # with or without a byte order mark
+    lines = _first_lines(path, encoding)
     declared = re.fullmatch(r"sep=(.)", lines[0])
     sign = separator or (declared.group(1) if declared else _separator(lines, usual))
     skipped = int(declared is not None)
@@ -69,7 +70,7 @@ def read_text(
         "skipinitialspace": True,
         "decimal": decimal,
         "skiprows": skipped,
-        **spelled,
+        "encoding": encoding,
     }
     header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
     size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
@@ -91,7 +92,7 @@ def read_text(
         with pd.read_csv(path, chunksize=max(1, _PIECE_VALUES // len(header)), **options) as reader:
             frame = joined((_named(piece, header) for piece in reader), whole, size)
     if _line_feeds(path) > len(frame) + 1 + skipped:  # else no cell holds any
-        _require_closed_quotes(path, sign, spelled["encoding"])
+        _require_closed_quotes(path, sign, encoding)
     coded = [place for place, name in enumerate(header) if column_name(name) in codes]
     if coded:
         rows = max(1, _PIECE_VALUES // 8 // len(coded))  # texts take more room than numbers
@@ -158,13 +159,13 @@ def _large(size: int) -> bool:
 
 def _named(frame: pd.DataFrame, header: list[str]) -> pd.DataFrame:
     if not isinstance(frame.index, pd.RangeIndex) or frame.shape[1] != len(header):
-        raise ValueError("its rows have more fields than its header")
+        raise ValueError("its rows have more fields than its first line, which must hold the names of columns")
     frame.columns = header
     return frame
 
 
 def _first_lines(path: Path, encoding: Encoding) -> list[str]:
-    """The first lines of a file that are not empty; what cannot be decoded is told when the table is read."""
+    """The first lines that are not empty; bytes that cannot be decoded are reported when the table is read."""
     with _opened(path)(path, "rt", encoding=encoding, errors="replace") as file:
         return list(islice((line.rstrip("\n") for line in file if line.strip()), _LINES)) or [""]
 
@@ -172,8 +173,8 @@ def _first_lines(path: Path, encoding: Encoding) -> list[str]:
 def _separator(lines: list[str], usual: str) -> str:
     """The separator: the usual one, or another one if the header contains only that.
 
-    Where the header contains several, such as a comma in a name, it is the one that parts most columns, and the rows
-    into as many.
+    If the header contains several, for example a comma in a name, it is the one that makes most columns of the header,
+    and as many of each row.
     """
     ends = [place for place in range(1, len(lines)) if "\n".join(lines[:place]).count('"') % 2 == 0]
     first = ends[0] if ends else 1  # names in quotation marks may have several lines

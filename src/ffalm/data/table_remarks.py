@@ -21,7 +21,7 @@ Codes = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 _FEWEST_ROWS, _MOST_ROWS = 200, 10_000  # training rows that are looked at together with their labels
-_FEWEST_OTHERS = 10  # rows without the most frequent label, of which a column knows none by chance, in smaller tables
+_FEWEST_OTHERS = 10  # rows without the most frequent label, in smaller tables: so many are not predicted by chance
 _FREQUENT, _REVEALED = 0.98, 0.999  # shares of rows: of the most frequent label, and of labels known by one column
 _STAND_INS = {-1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0}  # for missing values
 _FEWEST_CODES, _ROWS_A_CODE = 6, 10
@@ -59,8 +59,9 @@ def _of_column(column: pd.Series) -> list[str]:
 
 
 def _written(column: pd.Series) -> list[str]:
-    """A note on texts that look like dates, durations or amounts."""
-    if is_numeric(column) or (form := noted_form(distinct(column)[1])) is None:
+    """A note on texts that look like numbers, dates, durations or amounts."""
+    values = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    if pd.api.types.is_numeric_dtype(values.dtype) or (form := noted_form(distinct(column)[1])) is None:
         return []
     return [
         f"holds texts that look like {form.kind}, such as {form.example!r}, and each is a category of its own: "
@@ -83,17 +84,19 @@ def _stand_in(values: Numbers) -> list[str]:
 
 
 def _with_labels(column: pd.Series, labels: Codes, enough: bool) -> list[str]:
-    """Notes from the column together with the labels of its rows; `enough` rows tell codes from quantities too."""
-    if (known := _predicted_right(column, labels) / len(labels)) >= _REVEALED:
+    """Notes from the column together with the labels of its rows; `enough`: whether these can show that it is codes."""
+    rows, known = len(labels), _predicted_right(column, labels)
+    others = rows - int(np.bincount(labels).max())
+    if rows - known <= (1 - _REVEALED) * min(rows, others / (1 - _FREQUENT)):  # fewer errors if a label is rare
         return [
-            f"alone gives the label away in {known:.1%} of the training rows: list it in drop if it is known only "
-            "after the outcome."
+            f"alone gives the label away in {known / rows:.1%} of the training rows: list it in drop if it is known "
+            "only after the outcome."
         ]
     favourable = (labels == labels.max()).astype(np.float64)
     if enough and is_numeric(column) and (count := _as_codes(_values(column), favourable)):
         return [
-            f"holds {count} different whole numbers that tell the label better as categories than as quantities: list "
-            "it in categorical if they are codes."
+            f"holds {count} different whole numbers that predict the label better as categories than as quantities: "
+            "list it in categorical if they are codes."
         ]
     return []
 
@@ -129,7 +132,7 @@ def _as_codes(values: Numbers, favourable: Numbers) -> int:
         return 0
     rates = np.bincount(place, favourable) / counts
     scaled = (numbers - numbers.mean()) / numbers.std()
-    # With `full` it does not warn where far outliers leave the others nearly equal, which a cubic curve joins as well.
+    # `full` avoids numpy's warning when far outliers leave the others nearly equal; a cubic curve fits these too.
     fitted, _ = np.polynomial.Polynomial.fit(scaled, rates, 3, w=np.sqrt(counts), full=True)
     curve = fitted(scaled)
     lack, within = float((counts * (rates - curve) ** 2).sum()), float(((favourable - rates[place]) ** 2).sum())

@@ -1,4 +1,4 @@
-"""Values of table columns: as text, in natural order, matched to what a user typed, and listed in messages."""
+"""Values of table columns: their natural order, matching what a user typed, and lists of them for messages."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def canonical(value: object) -> str:
 
 
 def place_of(value: Value, values: Sequence[str]) -> int:
-    """The index of a value by exact match, else by its normal form; -1 where there is none."""
+    """The index of a value by exact match, else by its normal form; -1 if there is none."""
     if as_text(value) in values:
         return values.index(as_text(value))
     alike = [place for place, other in enumerate(values) if canonical(other) == canonical(value)]
@@ -94,6 +94,6 @@ def nearest(name: str, known: list[str], what: str = "values") -> str:
 
 
 def listed(values: list[str], most: int = 10) -> str:
-    """Values for a message, the first of them where there are many."""
+    """Values for a message, the first of them if there are many."""
     shown = ", ".join(repr(value) for value in sorted(values, key=natural)[:most])
     return shown if len(values) <= most else f"{shown} and {len(values) - most} more"

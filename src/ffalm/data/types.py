@@ -83,7 +83,7 @@ class Examples:
         tensors = isinstance(self.y, Tensor) and isinstance(self.group, Tensor)
         require(
             tensors and isinstance(self.x, Tensor | CompactFeatures) and len(self.x.shape) > 0,
-            "Features, labels and groups of Examples are tensors: Federation.from_arrays takes what else there is.",
+            "Features, labels and groups of Examples must be tensors: Federation.from_arrays takes other types too.",
         )
         rows = self.x.shape[0]
         if self.y.shape != (rows,) or self.group.shape != (rows,):
@@ -134,7 +134,7 @@ class Dataset:
     owners: Sequence[Tensor] | None = None
     owner_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # shown with the results: skipped rows, duplicates and the like
-    preprocessing: Preprocessing | None = None  # that made the features, None where they were given
+    preprocessing: Preprocessing | None = None  # that made the features, None if they were given
 
 
 class Source(Protocol):
@@ -148,4 +148,4 @@ class Source(Protocol):
     def __hash__(self) -> int: ...
 
     def load(self) -> Dataset:
-        """Read, check and split the data; raises `UserError` where it cannot."""
+        """Read, check and split the data; raises `UserError` if it cannot."""

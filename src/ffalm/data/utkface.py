@@ -60,7 +60,9 @@ class UTKFace:
 
     name: ClassVar[str] = "utkface"
     about: ClassVar[str] = "UTKFace, aligned faces (the publishers' files)"
-    asks: ClassVar[str] = "under 20 (favourable), by race, Black and the rest unless said, or by gender"
+    asks: ClassVar[str] = (
+        "under 20 (favourable), by race (Black and the rest unless another grouping is set) or by gender"
+    )
     needs_files: ClassVar[bool] = True
 
     root: str = described("Folder that holds the images.")

@@ -1,6 +1,6 @@
-"""Texts that write numbers, dates or durations: a column of them that is read as categories loses what it measures.
+"""Texts that are numbers, dates or durations: a column of them that is read as categories loses what it measures.
 
-Those that are surely numbers or dates are refused, since their spelling can be corrected; others are only noted.
+Texts that are surely numbers or dates are refused, since they can be corrected; others are only noted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ FEWEST_IDS = 20  # with fewer distinct values a column is never taken for ids, d
 Decimal = Literal[".", ","]
 
 _WHOLE = re.compile(r"[+-]?\d+")
+_QUANTITY = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")  # no code such as 007
 #: Numbers with thousands separators, a currency or a percent sign: "$18,672", "18.671,76 €", "5 %".
 _WRITTEN = re.compile(r"[+-]?\s?[$€£¥]?\s?[+-]?(\d{1,3}([.,'\s]\d{3})+|\d+)([.,]\d+)?\s?[%$€£¥]?")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([ T]\d.*)?")
@@ -64,7 +65,7 @@ def refused_form(values: list[str], decimal: Decimal = ".") -> Form | None:
         return None
     dates = [one for one in values if _DATE.fullmatch(one)]
     if 10 * len(dates) >= 9 * len(values):
-        return Form("dates", dates[0], "make numbers of them, such as days or years, or list the column in drop")
+        return Form("dates", dates[0], "convert them to numbers, such as days or years, or list the column in drop")
     written = [one for one in values if _WRITTEN.fullmatch(one)]
     signs = [one for one in written if not _plain(decimal).fullmatch(one)]
     if not signs or 10 * len(written) < 9 * len(values):
@@ -76,7 +77,7 @@ def refused_form(values: list[str], decimal: Decimal = ".") -> Form | None:
 
 
 def decimal_mark(values: list[str]) -> tuple[str, Decimal] | None:
-    """The decimal mark of texts that are all numbers once it is known, and one of them that has it."""
+    """A text with a decimal mark, and the mark with which all texts are numbers; None if no mark surely is that."""
     for mark in get_args(Decimal):
         marked = [one for one in values if not _WHOLE.fullmatch(one)]
         clear = [one for one in marked if not _thousands(mark).fullmatch(one)]
@@ -89,10 +90,12 @@ def noted_form(values: list[str]) -> Form | None:
     """What a column's many texts look like, though they may be codes; None for plain categories."""
     if len(values) <= FEWEST_IDS:
         return None
+    if all(_QUANTITY.fullmatch(one) for one in values):  # in data frames and Parquet files alone
+        return Form("numbers", values[0], "convert them to numbers, or list it in categorical if they are codes")
     for kind, shape in (("dates", _NAMED_DATE), ("times or durations", _DURATION)):
         alike = [one for one in values if shape.fullmatch(one)]
         if 10 * len(alike) >= 9 * len(values):
-            return Form(kind, alike[0], "make numbers of them, such as days or minutes, or list it in drop")
+            return Form(kind, alike[0], "convert them to numbers, such as days or minutes, or list it in drop")
     remedy = "write plain numbers if they are quantities"
     brackets = [one for one in values if _BRACKETS.fullmatch(one)]
     numbers = [one for one in values if _WRITTEN.fullmatch(one)]

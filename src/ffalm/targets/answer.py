@@ -1,7 +1,7 @@
 """From candidates to one answer: the most accurate model within a target on held-out rows, judged on test rows.
 
-The held-out rows (with training rows where `choice_rows` finds that they agree) fit thresholds and choose the
-candidate; test rows only score the choice. Plain values alone, so that a report needs nothing else.
+Held-out rows, with training rows if `choice_rows` finds that they agree, fit thresholds and choose the candidate; test
+rows only score the choice. Everything here is plain values, so that a report needs nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ffalm.targets.target import Bound, Kind, Scope, Target
 
 Part = Literal["validation", "test"]
 Verdict = Literal["met with confidence", "met in the sample", "cannot be judged", "not met"]
-"""From the best to the worst; a target cannot be judged where a gap is undefined, since a group has no rows."""
+"""From best to worst. A target cannot be judged if a gap is undefined because a group has no rows."""
 
 _TIE = 0.001  # of held-out merit, in its unit
 _NO_SLACK = 1e-6
@@ -28,7 +28,8 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class GroupRates:
-    """How one group fares: shares of its rows predicted favourable (of all, of the favourable ones) and correct."""
+    """Rates of one group: how many of its rows are predicted favourable, of all and of those whose true outcome is
+    favourable, and how many are predicted correctly."""
 
     group: str
     rows: float
@@ -47,18 +48,18 @@ class Scores:
     ends: dict[str, float]  # the one-sided confidence bound of each metric of the target
     level: float  # the confidence of these bounds
     groups: tuple[GroupRates, ...]
-    degenerate: str = ""  # why the model is no result, empty where it is one
+    degenerate: str = ""  # why the model is degenerate; empty if it is not
     chose: bool = False  # whether thresholds were fitted to these rows, or the model was chosen on them
 
     @property
     def merit(self) -> float:
-        """What is maximised: accuracy, or minus the mean cost of a row where wrong predictions have costs."""
+        """What is maximised: accuracy, or minus the mean cost of a row if costs of wrong predictions are given."""
         return -self.metrics["cost"] if "cost" in self.metrics else self.metrics["accuracy"]
 
     def verdict(self, target: Target) -> Verdict:
         """Whether the target holds here, and how surely.
 
-        Rows that chose never say "with confidence": what was chosen for its small gaps there has larger ones on others.
+        Never "with confidence" on the rows of the choice: gaps that were chosen for being small are larger elsewhere.
         """
         unknown = self.undefined(target)
         if unknown and all(one in unknown or one.meets(self.metrics[one.metric]) for one in target.bounds):
@@ -68,17 +69,18 @@ class Scores:
         return "met with confidence" if target.meets(self.ends) and not self.chose else "met in the sample"
 
     def undefined(self, target: Target) -> list[Bound]:
-        """The bounds whose metric these rows leave undefined, since a group lacks the rows that it is about."""
+        """The bounds whose metric is undefined here, because a group lacks the rows that it is about."""
         return [bound for bound in target.bounds if math.isnan(self.metrics[bound.metric])]
 
     def excess(self, target: Target) -> float:
-        """How far the gaps, or their confidence bounds, are beyond the target; 0 where they are within."""
+        """How far the gaps, or their confidence bounds, are beyond the target; 0 if they are within."""
         return max(target.excess(self.metrics), target.excess(self.ends))
 
     def rows_factor(self, target: Target) -> float | None:
-        """By how much rows would have to grow for gaps as measured to be within the target with confidence.
+        """How many times as many rows it takes until gaps of the measured size are within the target with confidence.
 
-        The distance of a confidence bound shrinks with the root of the rows. None where a gap is barely or not within.
+        The distance from a gap to its confidence bound shrinks with the square root of the rows. None if a gap is not
+        within the target, or barely.
         """
         factors = []
         for bound in target.bounds:
@@ -90,10 +92,10 @@ class Scores:
         return max(1.0, *factors)
 
     def margin_factor(self, target: Target, share: float = 1.0) -> float:
-        """By how much rows would have to grow for confidence bounds to be so near that a target is within reach.
+        """How many times as many rows it takes until confidence bounds are narrow enough for a target.
 
-        Of the room between equal rates and the bound, the distance of a confidence bound may take this share: all of
-        it where no gap is left. Below 1 where there are rows enough.
+        The distance from a gap to its confidence bound may take this share of the target: all of it if no gap is left.
+        Below 1 if there are enough rows.
         """
         distances = [abs(self.ends[one.metric] - self.metrics[one.metric]) for one in target.bounds]
         rooms = [share * (one.value if one.at_most else 1 - one.value) for one in target.bounds]
@@ -103,7 +105,7 @@ class Scores:
 
     @property
     def smallest(self) -> GroupRates | None:
-        """Of the groups that are compared, the one with the fewest rows; None where groups are not known."""
+        """Of the groups that are compared, the one with the fewest rows; None if groups are not known."""
         return min((one for one in self.groups if one.compared), key=lambda one: one.rows, default=None)
 
 
@@ -114,13 +116,13 @@ class CandidateRun:
     seed: int
     run: str  # the run's folder within the study's
     repair: dict[str, Any]  # the thresholds in plain values
-    validation: Scores  # on the rows that decide: held-out ones, with training rows where those agree
+    validation: Scores  # on the rows of the choice: held-out ones, with training rows where those agree
     test: Scores | None = None
-    untested: Scores | None = None  # without test rows: those that decide, bounds at `CONFIDENCE` and not the choice's
+    untested: Scores | None = None  # without test rows: on the rows of the choice, with bounds at `CONFIDENCE`
 
     @property
     def scored(self) -> Scores:
-        """The scores of a verdict: on test rows, or on the rows that decide where there are no others."""
+        """The scores that give the verdict: on test rows, or on the rows of the choice if there are no others."""
         return self.test or self.untested or self.validation
 
 
@@ -135,7 +137,7 @@ class Candidate:
 
     @property
     def degenerate(self) -> str:
-        """Why the models are no result, judged by held-out rows."""
+        """Why a model is degenerate on held-out rows; empty if none is."""
         return next((run.validation.degenerate for run in self.runs if run.validation.degenerate), "")
 
     @property
@@ -172,7 +174,7 @@ class SiteAnswer:
     after: Scores
 
     def verdict(self, target: Target) -> Verdict | None:
-        """Whether the target holds at the site; None where its rows cannot tell, lacking a group."""
+        """Whether the target holds at the site; None if that cannot be judged, because its rows lack a group."""
         verdict = self.after.verdict(target)
         return None if verdict == "cannot be judged" else verdict
 
@@ -190,7 +192,7 @@ class Answer:
     training_rows: bool = False  # whether training rows decided beside held-out ones: see `choice_rows`
     scope: Scope = "federation"
     sites: tuple[SiteAnswer, ...] = ()  # where it is known whose the rows are
-    together: Scores | None = None  # all test rows with each site's thresholds, where sites have their own
+    together: Scores | None = None  # all test rows with each site's thresholds, if sites have their own
     federated: bool = False  # whether it is of real sites
 
     def __repr__(self) -> str:
@@ -201,12 +203,12 @@ class Answer:
 
     @property
     def scored(self) -> Scores:
-        """The model on test rows, on the rows of the choice where there are none."""
+        """The model on test rows, on the rows of the choice if there are none."""
         return self.together or self.best.scored
 
     @property
     def test(self) -> dict[str, float]:
-        """Test metrics of the model; empty where there are no test rows."""
+        """Test metrics of the model; empty if there are no test rows."""
         return {} if self.best.test is None else self.scored.metrics
 
     @property
@@ -216,42 +218,42 @@ class Answer:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the target holds wherever it is asked to; of several places, the least that is true of all.
+        """Whether the target holds in its scope; of several sites, the worst of their verdicts.
 
-        Without test rows it is "met in the sample" at most: see `Scores.verdict`. Sites whose own rows cannot tell do
-        not count, unless no site's can.
+        Without test rows it is "met in the sample" at most: see `Scores.verdict`. Sites that cannot be judged do not
+        count. If none can, the verdict is that of the federation.
         """
         whole = self.scored.verdict(self.target)
-        told = [verdict for site in self.sites if (verdict := site.verdict(self.target)) is not None]
-        if self.scope == "federation" or not told:
+        own = [verdict for site in self.sites if (verdict := site.verdict(self.target)) is not None]
+        if self.scope == "federation" or not own:
             return whole
-        return max([whole, *told] if self.scope == "both" else told, key=get_args(Verdict).index)
+        return max([whole, *own] if self.scope == "both" else own, key=get_args(Verdict).index)
 
     @property
     def degenerate(self) -> str:
-        """Why the chosen model is no result, on held-out or on test rows; empty where it is one."""
+        """Why the chosen model is degenerate, on held-out or on test rows; empty if it is not."""
         return self.chosen.degenerate or self.scored.degenerate
 
     @property
     def also_most_accurate(self) -> bool:
-        """Whether the answer is also the choice without a target, in its model and all its thresholds."""
+        """Whether a choice without a target would give the same model with the same thresholds."""
         return self.unconstrained is self.chosen and self.together is None
 
     @property
     def compared(self) -> Candidate:
-        """The choice without a target, by the seeds that `cost` is about."""
+        """The choice without a target, of the seeds that `cost` compares."""
         return self.unconstrained if self.together is None else replace(self.unconstrained, runs=(self.before,))
 
     @property
     def cost(self) -> float:
-        """Mean test accuracy given up against the unconstrained best; of one seed where sites have own thresholds."""
+        """Mean test accuracy lost against the unconstrained best; of one seed if sites have their own thresholds."""
         if self.together is not None and self.before.test is not None:
             return self.before.test.metrics["accuracy"] - self.together.metrics["accuracy"]
         return self.unconstrained.mean("accuracy") - self.chosen.mean("accuracy")
 
     @property
     def before(self) -> CandidateRun:
-        """The unconstrained best with the model's seed, to compare groups with."""
+        """The unconstrained best of the same seed, with which groups are compared."""
         return next((run for run in self.unconstrained.runs if run.seed == self.best.seed), self.unconstrained.runs[0])
 
 
@@ -260,7 +262,7 @@ def choose(target: Target, candidates: Sequence[Candidate], notes: Sequence[str]
 
     If none is within in every seed: the one that is in most seeds, then the one that misses by least. Degenerate
     candidates come last. Of candidates within a tenth of a point of the best, the one with the simplest thresholds is
-    chosen. `unit` is the most that a row can cost, where merit is minus the mean cost of a row.
+    chosen. `unit` is the most that one row can cost, if costs are given.
     """
     require(bool(candidates), "There is no finished run to choose from.")
 

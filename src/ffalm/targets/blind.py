@@ -130,9 +130,12 @@ class HeldOutRows:
 
 
 def known_question(weights: Tensor, line: Tensor, steps: Tensor, target: Target, shares: Tensor, excluded: int) -> bool:
-    """Whether a question is one that the search for a target asks: along one of its lines at steps of the grid, or
-    between two of them, or of a single rule; from weights that moves along its lines lead to, which is 0 where it has
-    one line. A site answers no other, whoever asks: counts along many lines would tell a row's place on all of them."""
+    """Whether a question is one that the search for a target asks.
+
+    Those are along one of its lines, at the steps of the grid or between two of them, or of a single rule. They start
+    from weights that moves along the lines lead to, from 0 if there is one line. A site answers no others: counts along
+    many lines would reveal where a row lies on each of them.
+    """
     shape = shares.shape
     if not (weights.shape == line.shape == shape and bool(weights.isfinite().all()) and steps.ndim == 1):
         return False
@@ -218,11 +221,11 @@ def fit_blind(
     offset: float = 0.0,
     excluded: int = 0,
 ) -> FittedBlindRule:
-    """The most accurate multipliers within a target; where none are, those whose rates are nearest to each other.
+    """The most accurate multipliers within a target; if none are, those whose rates are nearest to each other.
 
     `totals` are all held-out rows by (fallback, label, group), `shares` P(cell) by (not favourable / favourable,
-    group), and `offset` that with which the rows' gains were made. Confidence is as in `Study.answer`: left out, 0.8,
-    or less where that costs more than a point of accuracy. The last `excluded` groups are not compared: see `Tally`.
+    group), and `offset` that with which the rows' gains were made. Confidence is as in `Study.answer`: by default
+    0.8, or less if that costs more than a point of accuracy. The last `excluded` groups are not compared: see `Tally`.
     """
     check_confidence(confidence)
     search = _Search(query, totals, shares.double(), target, favourable, offset, excluded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from ffalm.fairness import ScoreHistogram, Tally
@@ -19,9 +20,9 @@ from ffalm.targets.target import Repair as RepairSetting
 
 T = TypeVar("T")
 
-LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence that are tried; the last leaves no margin
-MARGIN_COST = 0.01  # the accuracy that a margin may cost on the rows of the choice
-_HALF = 0.5  # of a target, that a margin leaves to the gap where rows are enough
+LEVELS = (0.8, 0.7, 0.6, 0.5)  # of confidence, in the order in which they are tried; at the last there is no margin
+MARGIN_COST = 0.01  # accuracy that the default margin may cost on the rows of the choice
+_HALF = 0.5  # share of a target that a margin may take, so that the rest is left for the gap
 
 #: The rate constraint of `Lagrangian` for each metric of a target.
 CONSTRAINTS = {
@@ -40,14 +41,14 @@ BlindFit = Callable[[Target, float], CandidateRun]
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run as far as targets are concerned."""
+    """What the choice needs of a finished run."""
 
     label: str
     seed: int
     alpha: float | None
     place: str  # its folder within the study's
     scores: Mapping[str, ScoreHistogram]
-    blind: BlindFit | None = None  # fits a blind rule to its held-out rows, where one is wanted
+    blind: BlindFit | None = None  # fits a blind rule to its held-out rows, if one is wanted
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # shared by copies: see `_remembered`
 
 
@@ -65,7 +66,7 @@ def lagrangians(target: Target) -> dict[str, dict[str, Any]]:
 
 
 def lagrangian_title(key: str, algorithm: Any) -> str | None:
-    """How tables call an algorithm that `lagrangians` put under a key, "Lagrangian (DP ≤ 0.05)"; None for others."""
+    """The title of an algorithm that `lagrangians` gave this key, "Lagrangian (DP ≤ 0.05)"; None for others."""
     if algorithm.name != "lagrangian" or key != _key(algorithm.constraint, algorithm.tolerance):
         return None
     constraints = ", ".join(_SHORT.get(one, one) for one in algorithm.constraint.split(","))
@@ -77,7 +78,7 @@ def _key(constraint: str, tolerance: float) -> str:
 
 
 def kinds_of(repair: RepairSetting) -> tuple[Kind, ...]:
-    """The kinds of thresholds that are tried where the last of them is allowed."""
+    """The kinds of thresholds that are tried with this setting."""
     if repair == "none":
         return ("none",)
     if repair == "blind":
@@ -93,13 +94,12 @@ def answer_of(
     confidence: float | None = None,
     costs: Costs | None = None,
 ) -> Answer:
-    """Fit thresholds to every run, and choose by accuracy, or by costs where they are given.
+    """Fit thresholds to every run, and choose by accuracy, or by costs if they are given.
 
     The rows for both are held-out ones, with training rows where those agree (`choice_rows`). A gap that is within the
     target on these rows exceeds it on other rows about every second time, so the choice leaves a margin: the one-sided
-    confidence bound must be within. Left out, the confidence is 0.8, lowered where rows are so few that the margin
-    would cost more than a point of accuracy. One that is given is kept to, and a note says where it
-    costs more.
+    confidence bound must be within. The default confidence is 0.8, or less if rows are so few that the margin would
+    cost more than a point of accuracy. A given confidence is kept, and a note says if it costs more.
     """
     check_confidence(confidence)
     rows = choice_rows([run.scores for run in runs])
@@ -107,8 +107,8 @@ def answer_of(
         rows = choice_rows([{part: one for part, one in run.scores.items() if part != "training"} for run in runs])
     runs = [replace(run, scores=parts) for run, parts in zip(runs, rows.parts, strict=True)]
     answer = _answer_of(runs, target, repair, group_names, confidence, costs)
-    told = "Training rows decided too" if rows.training else "Held-out rows alone decided"
-    notes = (*answer.notes, f"{told}: {rows.why}.") if rows.why else answer.notes
+    which = "Training rows decided too" if rows.training else "Held-out rows alone decided"
+    notes = (*answer.notes, f"{which}: {rows.why}.") if rows.why else answer.notes
     return replace(answer, training_rows=rows.training, notes=notes)
 
 
@@ -129,9 +129,9 @@ def _answer_of(
     plain = at(LEVELS[-1])
     enough = plain.chosen.merit - MARGIN_COST * unit
     if confidence is not None:
-        asked = plain if confidence == LEVELS[-1] else at(confidence)
-        cheap = asked.chosen.merit >= enough or bool(plain.chosen.degenerate)
-        return asked if cheap else _dear(asked, confidence, plain)
+        answer = plain if confidence == LEVELS[-1] else at(confidence)
+        cheap = answer.chosen.merit >= enough or bool(plain.chosen.degenerate)
+        return answer if cheap else _with_margin_cost(answer, confidence, plain)
     strict: Answer | None = None
     for level in LEVELS[:-1]:
         answer = at(level)
@@ -139,40 +139,43 @@ def _answer_of(
         usable = bool(plain.chosen.degenerate) or not answer.chosen.degenerate
         complete = usable and answer.chosen.within(target) == len(answer.chosen.runs)
         if complete and answer.chosen.merit >= enough:
-            return answer if level == LEVELS[0] else _less_sure(answer, level, strict)
-    return _less_sure(plain, LEVELS[-1], strict or plain)
+            return answer if level == LEVELS[0] else _with_less_margin(answer, level, strict)
+    return _with_less_margin(plain, LEVELS[-1], strict or plain)
 
 
-def _dear(answer: Answer, level: float, plain: Answer) -> Answer:
-    """The answer with what the margin that was asked for costs, where it is more than the usual one may cost.
+def _with_margin_cost(answer: Answer, level: float, plain: Answer) -> Answer:
+    """The answer with a note on what its margin costs: more than the default one may.
 
-    Rates near 0 or 1 are known best, so thresholds that give nearly all rows of a group one label have the narrowest
-    margins: a margin that the rows are too few for is met there, by a model of little use.
+    Rates near 0 or 1 have the narrowest margins. With few rows a wide margin is therefore met by thresholds that give
+    nearly all rows of a group one label, which makes a model of little use.
     """
     if "cost" in answer.best.validation.metrics:
         cost = f"{plain.chosen.merit - answer.chosen.merit:.3g} a row"
     else:
         cost = f"{100 * (plain.chosen.merit - answer.chosen.merit):.1f} points of accuracy"
     note = (
-        f"The margin at {level:.0%} confidence costs {cost} on the rows of the choice: they are few for this target. "
-        "A lower confidence or a wider target costs less."
+        f"The margin at {100 * level:g}% confidence costs {cost} on the rows of the choice, which are few for this "
+        "target. A lower confidence or a wider target costs less."
     )
     return replace(answer, notes=(note, *answer.notes))
 
 
-def _less_sure(answer: Answer, level: float, strict: Answer) -> Answer:
-    """The answer with a smaller margin, and how many rows the usual one would take, by the choice that left it."""
+def _with_less_margin(answer: Answer, level: float, strict: Answer) -> Answer:
+    """The answer with a note on its smaller margin, and on how many rows the default one takes.
+
+    `strict` is the choice with the default margin.
+    """
     left = f"leaves one at {level:.0%}" if level > LEVELS[-1] else "leaves none"
     note = (
         f"The rows are too few for a margin at {LEVELS[0]:.0%} confidence that costs less than a point of "
-        f"accuracy: the choice {left}."
+        f"accuracy, so the choice {left}."
     )
     scores = strict.best.validation
     factor, smallest = scores.margin_factor(answer.target, _HALF), scores.smallest
     if smallest is not None and 1 < factor < math.inf:
         note += (
-            f" That margin would take half of the target with about {math.ceil(factor * smallest.rows):,} rows "
-            f"of {smallest.group}, the smallest group, instead of {smallest.rows:,.0f}."
+            f" It would take half of the target with about {math.ceil(factor * smallest.rows):,} rows of "
+            f"{smallest.group}, the smallest group, instead of {smallest.rows:,.0f}."
         )
     return replace(answer, notes=(note, *answer.notes))
 
@@ -212,12 +215,8 @@ def _run(
 ) -> CandidateRun:
     parts = {}
     for part, histogram in run.scores.items():
-
-        def found(one: ScoreHistogram = histogram) -> tuple[Tally, Scores]:
-            tally = repair.tally(one)
-            return tally, _scores(tally, one.favourable, group_names, costs)
-
-        tally, scores = _remembered(run, part, (repair.edges, costs), found)
+        scored = partial(_scored, repair, histogram, group_names, costs)
+        tally, scores = _remembered(run, part, (repair.edges, costs), scored)
         ends = (tally, target, histogram.favourable)
         if part == "test":
             parts["test"] = _with_ends(scores, *ends, CONFIDENCE)
@@ -228,15 +227,22 @@ def _run(
     return CandidateRun(run.seed, run.place, repair.to_plain(group_names), **parts)
 
 
+def _scored(
+    repair: Repair, histogram: ScoreHistogram, group_names: Sequence[str], costs: Costs | None
+) -> tuple[Tally, Scores]:
+    tally = repair.tally(histogram)
+    return tally, _scores(tally, histogram.favourable, group_names, costs)
+
+
 def _fitted(run: FinishedRun, target: Target, kind: Kind, costs: Costs | None, level: float) -> Repair | None:
     key = (kind, str(target), costs, level)
     return _remembered(run, "validation", key, lambda: fit(run.scores["validation"], target, kind, costs, level))
 
 
 def _remembered(run: FinishedRun, part: str, key: Any, found: Callable[[], T]) -> T:
-    """A result of a run's scores, computed once: answers at several levels and targets ask for the same.
+    """A result of a run's scores, computed once: answers at several levels and targets need the same.
 
-    The number of rows tells held-out rows from the same rows with training rows.
+    The number of rows is part of the key, since held-out rows may be used with and without training rows.
     """
     whole = (part, int(run.scores[part].counts.sum()), key)
     if whole not in run.memo:
@@ -293,7 +299,7 @@ def _scores(tally: Tally, favourable: int, group_names: Sequence[str], costs: Co
 
 
 def why_degenerate(tally: Tally, accuracy: float) -> str:
-    """Why a model with this Tally is no result; empty where it is one."""
+    """Why a model with this Tally is degenerate; empty if it is not."""
     predicted, actual = tally.confusion.sum((-1, -2)).tolist(), tally.count.sum(-1).tolist()
     flaws = flaws_of(predicted, actual, accuracy)
     return degenerate_reason(flaws.one_label, 1, accuracy, majority_share(actual), rows="rows")

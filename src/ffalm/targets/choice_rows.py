@@ -1,16 +1,17 @@
-"""Which rows thresholds are fitted to and candidates are chosen by: held-out rows, and training rows where they agree.
+"""The rows to which thresholds are fitted and by which candidates are chosen: held-out rows, and training rows if they
+agree with these.
 
 Thresholds fitted to few held-out rows miss a target on new rows by the sampling error of the smallest group's rates.
 Training rows are several times as many, and a model that has not memorised them predicts them as it predicts new rows.
-They are added where two tests find no difference between the parts:
+They are added if two tests find no difference between the parts:
 
     shares of the (label, group) cells         chi-square test at 1 %, corrected for the number of runs
     accuracy, as a mean over runs              one-sided z-test at 5 %: not higher on training rows, or by no more than
                                                half the standard error of a rate of the smallest group's held-out rows
 
-An optimism that the second test lets pass is of the size of the held-out rows' own sampling error: of a group of 25
-held-out rows a share is known to within 10 points, and thresholds fitted to these alone are worth less than thresholds
-fitted to ten times as many rows that a model predicts a few points too well.
+The optimism that the second test lets pass is no larger than the sampling error of held-out rows: with 25 of them in a
+group, a rate has a standard error of 10 points. Thresholds fitted to these alone are worse than thresholds fitted to
+ten times as many rows that a model predicts a few points too well.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ChoiceRows:
 
     parts: Sequence[Parts]
     training: bool = False  # whether training rows are among them
-    why: str = ""  # where training rows are known
+    why: str = ""  # empty if training rows are not known
 
 
 def choice_rows(runs: Sequence[Parts]) -> ChoiceRows:

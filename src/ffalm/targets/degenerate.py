@@ -1,5 +1,5 @@
-"""When a trained model is no result: one label for nearly everybody, worse than the most frequent label, or a dual that
-ran away. Its gaps may be small, yet it is never called the best or the fairest."""
+"""When a model is degenerate: it predicts one label for nearly everybody, is less accurate than the most frequent
+label, or has a dual that ran away. Its gaps may be small, yet it is never called the best or the fairest."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def majority_share(actual: Sequence[float]) -> float:
 def degenerate_reason(
     single: int, runs: int, accuracy: float, majority: float, runaway: int = 0, rows: str = "test rows"
 ) -> str:
-    """Why the models of some runs are degenerate, empty where they are not.
+    """Why the models of some runs are degenerate, empty if they are not.
 
-    They are where any run predicts one label for nearly all rows (`single` counts these) or has a dual that ran away,
-    or where the mean accuracy is below the majority share.
+    They are degenerate if any run predicts one label for nearly all rows (`single` counts these) or has a dual that ran
+    away, or if the mean accuracy is below the majority share.
     """
 
     def where(count: int) -> str:

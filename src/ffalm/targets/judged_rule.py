@@ -15,7 +15,7 @@ from ffalm.targets.repair import fit
 from ffalm.targets.target import Target
 
 _LARGE_LOSS = 0.03  # of accuracy, from which on a warning is due
-_KNOWN_GROUP = 0.99  # of held-out rows whose group the features tell
+_KNOWN_GROUP = 0.99  # share of held-out rows whose group the features reveal
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class JudgedRule:
 
     target: Target
     rule: BlindRule
-    part: Part  # whose rows are scored: test, or validation where there are none
+    part: Part  # whose rows are scored: test, or validation if there are none
     before_scores: Scores  # of the model's own decisions
     after_scores: Scores
     held_out: Scores  # after, on the held-out rows on which the rule was fitted
-    warning: str  # why not to use it, empty where nothing speaks against it
+    warning: str  # why not to use it, empty if nothing speaks against it
     notes: tuple[str, ...]
     tally: Tally  # of its decisions on the rows that are scored
 
@@ -36,10 +36,10 @@ class JudgedRule:
     def of(
         cls, target: Target, fitted: FittedBlindRule, test: Tally | None, before: Tally, task: Task, known: float
     ) -> JudgedRule:
-        """What a fitted rule gives on test rows, where there are any, and on the rows of its fit.
+        """What a fitted rule gives on test rows, if there are any, and on the rows of its fit.
 
         `before` is the Tally of the model's own decisions on the rows that are scored, `known` the share of held-out
-        rows whose group the model of the groups tells.
+        rows whose group the model of the groups predicts correctly.
         """
         shown = (target, task.favourable, task.group_names)
         held_out = judged(fitted.tally, *shown, fitted.level, chose=True)
@@ -105,26 +105,26 @@ def best_offset(histogram: ScoreHistogram, target: Target) -> float:
 
 def _warning(before: Scores, after: Scores, held_out: Scores, within: bool, target: Target) -> str:
     """Why a rule should not be used as it is."""
-    told = []
+    reasons = []
     lost = before.metrics["accuracy"] - after.metrics["accuracy"]
     if lost > _LARGE_LOSS:
-        told.append(
+        reasons.append(
             f"Accuracy falls by {100 * lost:.1f} points, from {100 * before.metrics['accuracy']:.1f} to "
             f"{100 * after.metrics['accuracy']:.1f} %."
         )
     degenerate = after.degenerate or held_out.degenerate
     if degenerate:
-        told.append(f"The rule is degenerate: {degenerate}.")
+        reasons.append(f"The rule is degenerate: {degenerate}.")
     if not within:
-        told.append(f"No rule is within {target} on the held-out rows; this one's rates are nearest to each other.")
-    return " ".join(told)
+        reasons.append(f"No rule is within {target} on the held-out rows; this one's rates are nearest to each other.")
+    return " ".join(reasons)
 
 
 def _notes(task: Task, known: float) -> tuple[str, ...]:
-    notes = [f"The features tell the group of {100 * known:.0f} % of the held-out rows."]
+    notes = [f"The features reveal the group of {100 * known:.0f} % of the held-out rows."]
     if known > _KNOWN_GROUP:
         notes.append(
-            f"So the rule treats people by {task.group} all but directly: leave that column out of the "
-            "features (use_group_as_feature=False) where the law forbids its use."
+            f"So the rule uses {task.group} nearly as if it were given: leave that column out of the features "
+            "(use_group_as_feature=False) where the law forbids its use."
         )
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""How sure a gap within its bound is: one-sided confidence bounds over many thresholds at once."""
+"""Margins: one-sided confidence bounds of gaps, for many thresholds at once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _HALVINGS = 10
 
 
 def with_margin(table: RateTable, search: Callable[[RateTable], T | None], confident: Callable[[T], bool]) -> T | None:
-    """What a search finds under the least strict factor of all bounds at which it is confident; None if never.
+    """What a search finds if all bounds are tightened by one factor, the largest at which the result is confident.
 
-    Predicting everybody alike makes most rates equal, so that there is a choice at the factor 0; not accuracies, of
-    which there may be a choice from some larger factor on only.
+    None if there is no such factor. At the factor 0 rates must be equal. Predicting everybody alike achieves that for
+    most rates but not for accuracies, of which a search may find nothing below some larger factor.
     """
     low, high = 0.0, 1.0
     found = search(table.stricter(low))

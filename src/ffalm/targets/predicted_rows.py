@@ -1,6 +1,5 @@
-"""What a trained model and a model of the groups say of some rows: all that a blind rule is fitted to and judged by.
-
-At a site it never leaves the site: what leaves are counts by label and group.
+"""The outputs of a trained model and of a model of the groups for some rows: all that a blind rule is fitted to and
+judged by. They never leave a site; only counts by label and group do.
 """
 
 from __future__ import annotations
@@ -70,5 +69,5 @@ def cells_of(logits: Tensor, groups: int) -> Tensor:
 
 
 def known_share(known: Tensor, rows: Tensor, compared: int) -> float:
-    """The share of the rows of compared groups whose group is told, from counts by (label, group)."""
+    """The share of the rows of compared groups whose group is predicted correctly, from counts by (label, group)."""
     return float(known[:, :compared].sum() / rows[:, :compared].sum().double())

@@ -18,7 +18,7 @@ _NEGLIGIBLE = 1e-9
 
 
 def mixed_thresholds(table: RateTable) -> Array | None:
-    """P(edge | group) of shape (group, edge); None where nothing is within the bounds."""
+    """P(edge | group) of shape (group, edge); None if nothing is within the bounds."""
     from scipy.optimize import linprog
 
     groups, edges = table.value.shape

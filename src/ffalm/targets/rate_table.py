@@ -40,7 +40,7 @@ class Costs:
 
     @property
     def shares(self) -> tuple[float, float]:
-        """Both costs as shares of the larger one, so that their unit changes no choice."""
+        """Both costs as shares of the larger one, so that no choice depends on their unit."""
         return self.false_favourable / self.largest, self.false_unfavourable / self.largest
 
     def per_row(self, tally: Tally, favourable: int) -> float:
@@ -114,7 +114,7 @@ class RateTable:
         return replace(self, constraints=tighter)
 
     def smoothed(self) -> RateTable:
-        """With values averaged over neighbouring edges by a Gaussian kernel, wider where there are fewer rows.
+        """With values averaged over neighbouring edges by a Gaussian kernel, wider for fewer rows.
 
         Its width in bins is 4 (n / 3000)^(-1/5), the rate at which kernel estimates converge.
         """

@@ -2,7 +2,7 @@
 
     none        the model's own decision, score >= 0
     accurate    the most accurate threshold for everybody alike, whatever the target
-    single      the same within the target, where one is
+    single      the same within the target, if there is one
     groups      one threshold per group: needs the group at prediction, which some uses forbid by law
     randomised  the same, drawn for each row from a few thresholds per group: reaches what fixed ones cannot
 
@@ -39,7 +39,7 @@ REPAIR = "repair.json"
 GROUPS = "groups"
 
 Mix = tuple[tuple[int, float], ...]
-"""Edges with their probabilities; one edge with probability 1 where nothing is drawn."""
+"""Edges with their probabilities; one edge with probability 1 if nothing is drawn."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Repair:
 
     kind: Kind
     edges: tuple[Mix, ...]  # of each group
-    single: int = AS_TRAINED  # for rows whose group is not known
+    single: int = AS_TRAINED  # for rows of an unknown group
 
     @classmethod
     def fixed(cls, kind: Kind, edges: Sequence[int], single: int) -> Repair:
@@ -61,7 +61,7 @@ class Repair:
         return len({*self.edges, ((self.single, 1.0),)}) > 1
 
     def tally(self, histogram: ScoreHistogram) -> Tally:
-        """The Tally of the repaired predictions; expected counts where thresholds are drawn."""
+        """The Tally of the repaired predictions; expected counts if thresholds are drawn."""
         if all(len(mix) == 1 for mix in self.edges):
             return histogram.tally([mix[0][0] for mix in self.edges])
         weights = np.zeros((len(histogram.counts) + 1, len(self.edges)))
@@ -113,7 +113,7 @@ class Repair:
             )
             return cls(kind_of(values["kind"]), mixes, _edge(values["single"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"These thresholds cannot be read ({error!r}): make the repair again.") from None
+            raise UserError(f"These thresholds cannot be read ({error!r}): run the repair again.") from None
 
 
 def fit(
@@ -124,7 +124,7 @@ def fit(
     level: float = 0.5,
     smooth: bool = True,
 ) -> Repair | None:
-    """The best thresholds of a kind within the target on a histogram; None where there are none.
+    """The best thresholds of a kind within the target on a histogram; None if there are none.
 
     Groups that are not compared count for accuracy alone and get the single threshold.
 
@@ -132,8 +132,8 @@ def fit(
     `smooth` compares accuracies averaged over neighbouring thresholds, so that few rows do not decide between them;
     gaps are never averaged.
 
-    Where one label is rare, the most accurate thresholds may predict the other for nearly everybody, which is no result
-    (`degenerate`): thresholds that predict both labels are used then, where they are a result.
+    If one label is rare, the most accurate thresholds may predict the other for nearly everybody, which is degenerate.
+    Thresholds that predict both labels are then used instead, unless they are degenerate too.
     """
     groups, own = histogram.groups, histogram.as_trained
     if kind == "none":
@@ -150,7 +150,7 @@ def fit(
 
 
 def _flaws(repair: Repair, histogram: ScoreHistogram, costs: Costs | None) -> Flaws:
-    """What is wrong with thresholds; accuracy does not count where costs are asked for."""
+    """What is wrong with thresholds; accuracy does not count if costs are given."""
     tally = repair.tally(histogram)
     predicted, actual = tally.confusion.sum((-1, -2)).tolist(), tally.count.sum(-1).tolist()
     return flaws_of(predicted, actual, tally.accuracy() if costs is None else 1.0)
@@ -179,25 +179,25 @@ def _fit(histogram: ScoreHistogram, free: RateTable, table: RateTable, kind: Kin
 
 
 def draws_of_ids(ids: Iterable[bytes]) -> Tensor:
-    """A uniform number for each id: the same person gets the same answer, however often and wherever it is asked."""
+    """A uniform number for each id, so that the same person gets the same answer in every call and program."""
     return _uniform(map(_digest, ids))
 
 
 def draws_of_rows(contents: Iterable[bytes]) -> Tensor:
     """A uniform number for each row, by its content and by how many rows before it have the same content.
 
-    One draw for all of them would decide alike for whole groups where scores are tied, and their rates would be far
-    from those that thresholds were fitted to. The same rows in the same order get the same answers.
+    With one draw for all rows of the same content, groups of tied scores would all be decided alike, and rates would be
+    far from those that thresholds were fitted to. The same rows in the same order get the same answers.
     """
-    return _uniform(_told_apart(map(_digest, contents)))
+    return _uniform(_made_distinct(map(_digest, contents)))
 
 
 def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=8).digest()
 
 
-def _told_apart(digests: Iterable[bytes]) -> Iterator[bytes]:
-    """The first of equal digests as it is, which a row predicted alone has too; the later ones with their number."""
+def _made_distinct(digests: Iterable[bytes]) -> Iterator[bytes]:
+    """The first of equal digests as it is, like that of a row predicted alone; the others hashed with their number."""
     seen: Counter[bytes] = Counter()
     for one in digests:
         yield _digest(one + seen[one].to_bytes(8, "big")) if seen[one] else one
@@ -226,7 +226,7 @@ def _edge(value: float | str) -> int:
     if math.isinf(number):
         return 0 if number < 0 else BINS
     edge = edge_of(number)
-    require(edge_value(edge) == number, f"The threshold {number} is no edge of a score histogram.")
+    require(edge_value(edge) == number, f"The threshold {number} is not an edge of a score histogram.")
     return edge
 
 

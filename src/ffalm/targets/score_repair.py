@@ -57,15 +57,14 @@ class ScoredTable:
         group_names = _group_names(columns["groups"], what)
         places = codes_of(columns["groups"], group_names)
         known = places >= 0
-        told = [*notes, *spelled_alike(group_names)]
+        notes = (*notes, *spelled_alike(group_names))
         if len(label_names) > 2:
-            told.append(f"All labels but {label_names[-1]!r} count as unfavourable: there is one score a row.")
+            notes = (*notes, f"All labels but {label_names[-1]!r} count as unfavourable: there is one score a row.")
         if not known.all():
-            told.append(
-                f"{int((~known).sum()):,} rows have no group: they get the single threshold and are left out of scores."
-            )
+            unknown_rows = f"{int((~known).sum()):,} rows have no group"
+            notes = (*notes, f"{unknown_rows}: they get the single threshold and are left out of scores.")
         rows = ScoredRows(numbers(columns["scores"]), codes == len(label_names) - 1, places)
-        return cls(rows, label_names, group_names, tuple(told), what)
+        return cls(rows, label_names, group_names, notes, what)
 
     def like(self, scores: Any, labels: Any, groups: Any, what: str = "the test rows") -> ScoredTable:
         """Other rows with the same labels and groups; a new group counts as unknown."""
@@ -109,7 +108,7 @@ class RepairedScores:
     bins: ScoreBins
     parts: dict[str, ScoreHistogram]  # on these bins: of "calibration" and, if there are such rows, "test"
     probabilities: bool  # whether the scores are
-    calibration_error: dict[str, float]  # expected, of each group; empty where the scores are no probabilities
+    calibration_error: dict[str, float]  # expected, of each group; empty if scores are not probabilities
 
     def __repr__(self) -> str:
         return f"RepairedScores({self.target}: {self.verdict}, {self.thresholds})"
@@ -120,12 +119,12 @@ class RepairedScores:
 
     @property
     def target(self) -> Target:
-        """The target that was asked for."""
+        """The target of the thresholds."""
         return self.answer.target
 
     @property
     def test(self) -> dict[str, float]:
-        """Metrics on the test rows; empty where there are none."""
+        """Metrics on the test rows; empty if there are none."""
         return self.answer.test
 
     @property
@@ -155,7 +154,7 @@ class RepairedScores:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the target holds on the test rows, or on the calibration rows where there are no others.
+        """Whether the target holds on the test rows, or on the calibration rows if there are no others.
 
         Thresholds were fitted to the latter, so there it is "met in the sample" at most.
         """
@@ -187,7 +186,7 @@ def repair(
     """The best thresholds on any model's scores within a fairness target, such as "dpd <= 0.05".
 
     - `scores`, `labels`, `groups`: one entry per row that the model was not trained on. Higher scores are more
-      favourable; `favourable` names the favourable label, 1 where labels are 0 and 1. Groups may be texts;
+      favourable; `favourable` names the favourable label, 1 if labels are 0 and 1. Groups may be texts;
     - `repair`: "single" (one threshold for all), "groups" (one per group) or "randomised" (drawn by group), each with
       the simpler ones; `confidence` is as in `Study.answer`;
     - costs of a wrong favourable and a wrong unfavourable prediction; both 1 maximises accuracy;
@@ -238,10 +237,9 @@ def repair_table(
     except UserError as error:
         raise UserError(f"{table.what} cannot be repaired: {error}") from None
     thresholds = ScoreThresholds.of(Repair.from_plain(answer.best.repair), bins, names)
-    notes = (note, *answer.notes, *table.notes, *(() if test is None else test.notes))
-    told = tuple(dict.fromkeys(notes))
+    notes = tuple(dict.fromkeys((note, *answer.notes, *table.notes, *(() if test is None else test.notes))))
     errors = _calibration_errors(table if test is None else test) if probabilities else {}
-    return RepairedScores(answer, thresholds, table.label_names, weighed, told, bins, parts, probabilities, errors)
+    return RepairedScores(answer, thresholds, table.label_names, weighed, notes, bins, parts, probabilities, errors)
 
 
 def _calibration_errors(table: ScoredTable) -> dict[str, float]:
@@ -285,14 +283,16 @@ def own_decision(scores: Array, probabilities: bool, given: float | None) -> tup
     what = "lie within 0 and 1 and are taken as probabilities" if probabilities else "are taken as they are"
     if given is not None:
         given = require_number(given, "decision")
-        alike = "" if low < given <= high else f", so that every row is predicted {'un' * (given > high)}favourable"
-        told = alike and f": the scores go from {low:g} to {high:g}{alike}"
-        return given, f"The scores {what}; the model's own decision is score >= {given:g}, as given{told}."
+        note = f"The scores {what}; the model's own decision is score >= {given:g}, as given"
+        if not low < given <= high:
+            outcome = "unfavourable" if given > high else "favourable"
+            note += f": the scores go from {low:g} to {high:g}, so that every row is predicted {outcome}"
+        return given, f"{note}."
     if probabilities:
         return 0.5, f"The scores {what}, decided at 0.5."
     if low < 0 <= high:
         return 0.0, f"The scores are not probabilities and {what}, decided at 0."
     return None, (
-        f"The scores, from {low:g} to {high:g}, {what}; a decision of the model's own is not known: --decision says "
-        "from which score it predicts the favourable label."
+        f"The scores, from {low:g} to {high:g}, {what}; the model's own decision is not known: set decision "
+        "(--decision) to the score from which it predicts the favourable label."
     )

@@ -22,7 +22,7 @@ from ffalm.targets.score_bins import Array, Codes, ScoreBins
 from ffalm.targets.target import Kind
 
 Mix = tuple[tuple[float, float], ...]
-"""Thresholds with their probabilities; one threshold with probability 1 where nothing is drawn."""
+"""Thresholds with their probabilities; one threshold with probability 1 if nothing is drawn."""
 
 
 _ROUNDING = 1e-6  # of probabilities in a file
@@ -43,8 +43,8 @@ class ScoreThresholds:
         return cls(repair.kind, dict(zip(group_names, map(tuple, mixes), strict=True)), bins.value(repair.single))
 
     def __getitem__(self, group: str) -> float:
-        """The threshold of a group, where none is drawn."""
-        require(group in self.groups, f"There is no threshold of a group {group!r}.")
+        """The threshold of a group, if none is drawn."""
+        require(group in self.groups, f"There is no threshold for a group {group!r}.")
         require(not self.randomised, "These thresholds are randomised: see `groups`.")
         return self.groups[group][0][0]
 
@@ -68,10 +68,10 @@ class ScoreThresholds:
     def predict(self, scores: Any, groups: Any = None, ids: Any = None) -> NDArray[np.int64]:
         """1 for the favourable outcome, else 0; rows whose group is missing or new get the single threshold.
 
-        Where thresholds are randomised the draw depends on the row's id where `ids` are given, so that the same person
-        gets the same answer in every call. Else it depends on its score and group, and on how many rows before it have
-        the same: tied rows are drawn one by one, and the same rows in the same order get the same answers. Rows
-        predicted one at a time have none before them, so all those of one score and group share a draw: give `ids`.
+        The draw of randomised thresholds depends on the row's id if `ids` are given, so that the same person gets the
+        same answer in every call. Without `ids` it depends on the row's score and group, and on how many rows before it
+        have the same: tied rows are drawn one by one, and the same rows in the same order get the same answers. Rows
+        that are predicted one at a time share a draw if they have the same score and group, so give `ids` for these.
         """
         values = _scores(scores)
         named = pd.Series([None] * len(values)) if groups is None else column(groups, "groups")
@@ -114,10 +114,10 @@ class ScoreThresholds:
                 chances = [chance for _, chance in mix]
                 sound = min(chances) >= 0 and abs(sum(chances) - 1) < _ROUNDING
                 if not sound or any(math.isnan(threshold) for threshold, _ in mix):
-                    raise ValueError("a threshold is no number, or the probabilities of a group do not add up to 1")
+                    raise ValueError("a threshold is not a number, or the probabilities of a group do not add up to 1")
             return cls(kind_of(values["kind"]), groups, single)
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise UserError(f"These thresholds cannot be read ({error!r}): make the repair again.") from None
+            raise UserError(f"These thresholds cannot be read ({error!r}): run the repair again.") from None
 
     @classmethod
     def load(cls, path: str | Path) -> ScoreThresholds:

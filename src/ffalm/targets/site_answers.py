@@ -1,4 +1,4 @@
-"""A target at every site: thresholds of each site's own, where its held-out rows suffice, and what they give there."""
+"""A target at every site: thresholds of its own if its held-out rows suffice, and the scores that they have there."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def with_sites(
     sites = {site: parts for site, parts in sites.items() if part in parts}
     require(
         bool(sites) or scope == "federation",
-        f"A target for sites needs to know whose the {_ROWS[part]} rows are: name the column of owners, and leave none "
-        "of them out. A real federation keeps sums over sites alone unless its federation.toml has scope = "
+        f"A target for sites needs the owner of every {_ROWS[part]} row: name the column of owners, and leave no owner "
+        "out. A real federation keeps sums over sites alone unless its federation.toml has scope = "
         '"sites" or "both"; otherwise each site fits thresholds to its own rows with `ffalm repair`.',
     )
     if not sites:
@@ -79,7 +79,7 @@ def with_sites(
 
 
 def own_thresholds(held_out: ScoreHistogram, target: Target, repair: RepairSetting, level: float) -> Repair | None:
-    """Thresholds fitted to a site's held-out rows; None where these are too few, or none are allowed."""
+    """Thresholds fitted to a site's held-out rows; None if these are too few, or none are allowed."""
     if repair == "none" or fewest_trials(held_out, target) < ENOUGH_ROWS:
         return None
     return _surest(lambda at: fit(held_out, target, repair, level=at), held_out, level)

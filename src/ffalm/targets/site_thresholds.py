@@ -73,12 +73,12 @@ def fit_sites(
     smooth: bool = True,
     enough: int = ENOUGH_ROWS,
 ) -> SiteThresholds | None:
-    """The most accurate thresholds by site and group within a target; None where none were found.
+    """The most accurate thresholds by site and group within a target; None if none were found.
 
-    `held_out` are histograms by site. Every site is within `target`, and all rows together are within `federation`
-    (the same where left out). Sites with fewer than `enough` rows of a compared group keep the federation's thresholds,
-    `others` (fitted to all rows where left out): they count for the federation's gap, and no bound of their own is
-    asked of them. `level` and `smooth` are as in `fit`.
+    `held_out` are histograms by site. Every site is within `target`, and all rows together are within `federation`, by
+    default the same. Sites with fewer than `enough` rows of a compared group keep the federation's thresholds,
+    `others`, by default fitted to all rows: they count for the federation's gap, and have no bound of their own.
+    `level` and `smooth` are as in `fit`.
     """
     require(bool(held_out), "Thresholds by site need the held-out rows of at least one site.")
     pooled, common = reduce(add, held_out.values()), federation or target
@@ -131,7 +131,7 @@ class _SiteSearch:
     level: float
 
     def best(self, value: Array, common: tuple[RateConstraint, ...] = ()) -> Edges | None:
-        """One edge per group, within further constraints if any; None where there are none."""
+        """One edge per group, within further constraints if any; None if there are none."""
         if len(value) != 2:
             table = replace(self.table, value=value, constraints=(*self.table.constraints, *common))
             return group_thresholds(table, self.start, self.level)
@@ -175,7 +175,7 @@ class _JointSearch:
     level: float
 
     def best(self) -> list[Edges] | None:
-        """The best edges that were found; None where a site has none, or no common ones were found."""
+        """The best edges that were found; None if a site has none, or no common ones were found."""
         free = self._choices({})
         if free is None or self._allowed(free):
             return free

@@ -1,4 +1,4 @@
-"""The blind rules that a real federation's sites were asked about: its run folder keeps them, since the rows stay away.
+"""The blind rules that the sites of a real federation have scored, kept in its run folder, since the rows stay there.
 
 They are of one target, one for each confidence that the answer may take.
 """
@@ -23,7 +23,7 @@ from ffalm.targets.target import Target
 
 @dataclass(frozen=True)
 class ScoredRule:
-    """A fitted rule, and its Tally on the test rows where any are told."""
+    """A fitted rule, and its Tally on the test rows if these were counted."""
 
     fitted: FittedBlindRule
     test: Tally | None
@@ -35,22 +35,22 @@ class StoredRules:
 
     target: Target
     task: Task
-    known: float  # share of the held-out rows whose group the model of the groups tells
+    known: float  # share of the held-out rows whose group the model of the groups predicts correctly
     before: Tally  # of the model's own decisions on the rows that are scored
     rules: tuple[ScoredRule, ...]
 
     def judged(self, target: Target, level: float) -> JudgedRule:
-        """The rule for a target at a confidence; raises `UserError` where sites were asked about another."""
+        """The rule for a target at a confidence; raises `UserError` if sites scored rules for another."""
         found = [one for one in self.rules if one.fitted.level == level]
         require(
             str(target) == str(self.target) and bool(found),
-            f"The sites of this federation counted for blind rules within {self.target} at the confidence of its "
-            "federation.toml alone: ask for that, or give repair as single.",
+            f"The sites of this federation scored only blind rules within {self.target}, at the confidence of its "
+            "federation.toml: use that target and confidence, or repair='single'.",
         )
         return JudgedRule.of(self.target, found[0].fitted, found[0].test, self.before, self.task, self.known)
 
     def tally(self, rule: BlindRule) -> tuple[Part, Tally] | None:
-        """The Tally of one of the rules on test rows, on the held-out rows of its fit where no test rows are told."""
+        """The Tally of one of the rules on test rows, or on the held-out rows of its fit if there are none."""
         found = (one for one in self.rules if torch.equal(one.fitted.rule.weights, rule.weights))
         return next(
             (("validation", one.fitted.tally) if one.test is None else ("test", one.test) for one in found), None

@@ -21,16 +21,17 @@ SIGNS = {
 }
 
 Kind = Literal["none", "accurate", "single", "groups", "randomised", "blind"]
-"""Of thresholds: the model's own, the most accurate one, one within the target, one per group, several a group; and the
-blind rule, which has a second model in place of thresholds. The simplest first."""
+"""Kinds of thresholds, the simplest first: the model's own decision, the most accurate one, one within the target, one
+per group, several per group; last the blind rule, which has a second model instead of thresholds."""
 KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "blind")
 Repair = Literal["none", "single", "groups", "randomised", "blind"]
-"""What an answer may use, each with the simpler ones; blind goes with those that need no group at prediction."""
+"""The least simple kind of thresholds that an answer may use. Simpler ones are tried too; beside `blind`, only those
+that need no group at prediction."""
 
 Scope = Literal["federation", "sites", "both"]
 """Where a target is to hold: over all rows together, at every site, or both."""
 
-#: What sentences and tables call each kind.
+#: The names of the kinds in sentences and tables.
 TITLES: dict[str, str] = {
     "none": "as trained",
     "accurate": "most accurate threshold",
@@ -40,7 +41,7 @@ TITLES: dict[str, str] = {
     "blind": "blind rule",
 }
 
-#: The target of `ffalm compare` where none is given.
+#: The default target of `ffalm compare`.
 DEFAULT = "dpd <= 0.05"
 
 _BOUND = re.compile(r"\s*([A-Za-z_]+)\s*(<=|>=|<|>|=+)\s*([0-9.eE+-]+)\s*(%?)\s*")
@@ -49,7 +50,7 @@ _ROUNDING = 1e-9  # a gap that equals its bound meets it, whatever the last bit 
 
 @dataclass(frozen=True)
 class Bound:
-    """One metric and the value that it must not exceed, or fall below where more is better."""
+    """One metric and the value that it must not exceed, or must not fall below if more is better."""
 
     metric: str
     value: float
@@ -72,7 +73,7 @@ class Bound:
         return value <= self.value + _ROUNDING if self.at_most else value >= self.value - _ROUNDING
 
     def excess(self, value: float) -> float:
-        """How far a value is beyond the bound; 0 where it is within, infinite where it is undefined."""
+        """How far a value is beyond the bound; 0 if it is within, infinite if it is undefined."""
         if math.isnan(value):
             return math.inf
         return 0.0 if self.meets(value) else abs(value - self.value)
@@ -82,7 +83,7 @@ class Bound:
         return Bound(self.metric, self.value * factor if self.at_most else 1 - (1 - self.value) * factor)
 
     def worst_end(self, interval: tuple[float, float]) -> float:
-        """The end of an interval that the bound is about."""
+        """The end of a confidence interval that is compared with the bound."""
         return interval[1] if self.at_most else interval[0]
 
     def __str__(self) -> str:
@@ -135,18 +136,18 @@ class Target:
 
 
 def _check_metrics(metrics: Mapping[str, float]) -> None:
-    require(isinstance(metrics, Mapping), f"Metrics are a dict of numbers by name; got {short_repr(metrics)}.")
+    require(isinstance(metrics, Mapping), f"Metrics must be a dict of numbers by name; got {short_repr(metrics)}.")
 
 
 def _number(metrics: Mapping[str, float], bound: Bound) -> float:
-    """The metric that a bound is about; NaN where it is undefined."""
+    """The metric that a bound is about; NaN if it is undefined."""
     value = metrics.get(bound.metric, math.nan)
     require(isinstance(value, Real), f"The metric {bound.metric} must be a number; got {short_repr(value)}.")
     return value
 
 
 def check_confidence(level: float | None) -> None:
-    """Refuse a confidence that no margin has; at 0.5 there is none, and the gap itself must be within the target."""
+    """Refuse a confidence outside 0.5 to 1. At 0.5 there is no margin: the gap itself must be within the target."""
     require(
         level is None or 0.5 <= require_number(level, "confidence of a target") < 1,
         f"The confidence of a target must be from 0.5 (no margin) to below 1, such as 0.95; got {level}.",

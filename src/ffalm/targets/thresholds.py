@@ -19,7 +19,7 @@ from ffalm.targets.margins import confidence_end, with_margin
 from ffalm.targets.rate_table import Array, RateConstraint, RateTable
 
 _ROUNDING = 1e-9
-_WINDOWS = 1_000_000  # combinations of windows that are tried; levels are thinned evenly where there are more
+_WINDOWS = 1_000_000  # combinations of windows that are tried; levels are thinned evenly if there are more
 _ACCURACY_LEVELS = 200  # that are tried of accuracy parity
 Edges = list[int]
 Flags = NDArray[np.bool_]
@@ -38,7 +38,7 @@ def single_threshold(table: RateTable, start: int, level: float = 0.5) -> int:
 
 
 def group_thresholds(table: RateTable, start: int, level: float = 0.5) -> Edges | None:
-    """One edge per group; None where no choice is within the constraints.
+    """One edge per group; None if no choice is within the constraints.
 
     Of equally good choices, the one that changes the fewest predictions of the single threshold `start`. The one-sided
     confidence bound of each gap at `level` must be within its bound; at 0.5 that is the gap itself.
@@ -108,7 +108,7 @@ def within_bound(constraint: RateConstraint, rates: Array, hits: Array, level: f
         allowed = np.asarray(high - low <= bound.value + _ROUNDING)
     else:
         allowed = np.asarray((low >= bound.value * high - _ROUNDING) & (high > 0))
-    if level > 0.5:  # only where there is something left to refuse: bounds cost more than rates
+    if level > 0.5:  # only if there is something left to refuse: bounds cost more than rates
         end = confidence_end(constraint, hits[:, allowed], level)
         allowed[allowed] = end <= bound.value if bound.at_most else end >= bound.value
     return allowed

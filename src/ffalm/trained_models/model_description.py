@@ -33,7 +33,7 @@ class ModelDescription:
     task: Task
     shape: tuple[int, ...]  # of one row of features
     model: dict[str, Any]  # the architecture in plain values
-    preprocessing: Preprocessing | None = None  # None where features were given as arrays
+    preprocessing: Preprocessing | None = None  # None if features were given as arrays
     dtype: Literal["float32", "float64", "uint8"] = "float32"  # of features; bytes are pixels, of which 255 counts as 1
     precision: Precision = "fp32"
     feature_names: tuple[str, ...] = ()  # the names of features that were given as data frames
@@ -68,7 +68,7 @@ class ModelDescription:
             ) from None
 
     def build(self, model: ModelFactory | Architecture | None = None) -> nn.Module:
-        """A module of this architecture; `model` makes it where it is a user's own."""
+        """A module of this architecture; `model` makes it if it is a user's own."""
         if model is None and self.model["name"] == CUSTOM:
             raise UserError(
                 f"This model is made by a function of yours, {self.model.get('function', '')!r}: give it as "

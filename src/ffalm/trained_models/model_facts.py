@@ -46,7 +46,9 @@ class ModelFacts:
             known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
             return cls(**{**known, "group_names": tuple(known["group_names"]), "notes": tuple(known.get("notes", ()))})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"The facts {file} of a model cannot be read ({error}): save the model again.") from None
+            raise UserError(
+                f"The facts about a model in {file} cannot be read ({error}): save the model again."
+            ) from None
 
 
 def task_facts(task: Task) -> dict[str, str]:

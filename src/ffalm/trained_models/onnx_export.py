@@ -143,7 +143,7 @@ def _columns(graph: Graph, encoding: TableEncoding, fill: bool) -> tuple[list[on
 def _threshold(
     graph: Graph, repair: Repair, task: Task, preprocessing: Preprocessing | None
 ) -> tuple[str, list[onnx.ValueInfoProto]]:
-    """The threshold of each row's score, and the input of groups where thresholds differ between them."""
+    """The threshold of each row's score, and the input of groups if thresholds differ between them."""
     from onnx import TensorProto, helper
 
     values = {name: edge_value(mix[0][0]) for name, mix in zip(task.group_names, repair.edges, strict=True)}

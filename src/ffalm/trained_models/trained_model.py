@@ -2,7 +2,7 @@
 
     encoding.json      the task, the architecture and the preprocessing
     model.safetensors  the weights
-    repair.json        the thresholds of the answer to a fairness target, or its blind rule, where there is one
+    repair.json        the thresholds of the answer to a fairness target, or its blind rule, if there is one
     groups/            the model of the groups, for a blind rule: its encoding.json and model.safetensors
     facts.json         what a model card says
     card.md            the model card
@@ -56,7 +56,7 @@ _VALUES_AT_ONCE = 2**24  # of features: bounds memory whatever their shape
 
 @dataclass(frozen=True, repr=False)
 class TrainedModel:
-    """A model that predicts: with the thresholds of its fairness target, where it has an answer to one."""
+    """A model that predicts, with the thresholds of its fairness target if it has one."""
 
     module: nn.Module
     description: ModelDescription
@@ -97,7 +97,8 @@ class TrainedModel:
         broken = checksums.damaged(folder)
         require(
             broken is None,
-            f"The file {folder / str(broken)} of a trained model is missing or damaged: restore it, or make it again.",
+            f"The file {folder / str(broken)} of a trained model is missing or damaged: restore it, or train the model "
+            "again.",
         )
         description = ModelDescription.read(folder / ENCODING)
         try:
@@ -137,7 +138,7 @@ class TrainedModel:
         return self.logits(self.features(data)).double().softmax(-1).numpy()
 
     def predict(self, data: Data, group: Any = None) -> NDArray[Any]:
-        """The label that is predicted for each row: its name, or its number where labels were given as numbers.
+        """The label that is predicted for each row: its name, or its number if labels were given as numbers.
 
         `data` is a table (a DataFrame, the name of a file, or a list with a dict for each row), image files (a list, or
         a folder), or an array of features like those the model was trained on. A category that training rows did not
@@ -145,12 +146,12 @@ class TrainedModel:
 
         The label is the most probable one or, for a model with a fairness target, the one that its thresholds give.
         Thresholds by group need `group`: a column of the table (several with commas are crossed), or each row's group
-        by name (a whole number that is no name counts the groups from 0). Rows of an unknown group or of one that is
-        not compared, and all rows without `group`, get the single threshold; groups of which none is known are refused.
-        A blind rule asks for no group and uses none.
+        by name (or by its number, from 0, if that is not a name). Rows of an unknown group or of one that is not
+        compared, and all rows without `group`, get the single threshold; groups of which none is known are refused. A
+        blind rule needs no group and uses none.
 
         Randomised thresholds are drawn by a row's features, and by how many rows before it have the same ones: the same
-        rows in the same order get the same labels. Rows predicted one at a time share a draw where features are equal.
+        rows in the same order get the same labels. Rows predicted one at a time share a draw if features are equal.
         """
         return self.named(self.decide(data, group))
 
@@ -223,8 +224,8 @@ class TrainedModel:
     def group_numbers(self, rows: Data, features: Tensor, group: Any) -> Tensor:
         """The number of each row's group; -1 where it is missing or none of the model's.
 
-        Where thresholds differ between groups, a `group` of which no row is one of them is refused: it is another
-        column than the one of training, and every row would get the single threshold.
+        If thresholds differ between groups, a `group` without any group of the model is refused: it is another column
+        than in training, and every row would get the single threshold.
         """
         from ffalm.data.preprocessing import Preprocessing
         from ffalm.data.table_groups import in_stored_order
@@ -282,16 +283,18 @@ class TrainedModel:
         """Features of the right shape; a table's bytes are numbers, not pixels."""
         shape = self.description.shape
         require(rows.shape[1:] == shape, f"The model takes rows of shape {shape}; got {tuple(rows.shape[1:])}.")
-        require(bool(rows.isfinite().all()), "Some features are missing or not finite: the model takes numbers alone.")
+        require(bool(rows.isfinite().all()), "Some features are missing or not finite: the model takes numbers only.")
         return rows if self.description.dtype == "uint8" else rows.to(getattr(torch, self.description.dtype))
 
 
 def _thresholds(file: Path) -> Repair | BlindRule | None:
-    """The thresholds or the blind rule in a file; none where there was no target."""
+    """The thresholds or the blind rule in a file; none if there was no target."""
     if not file.exists():
         return None
     try:
         plain = checksums.read_checked(file)
         return BlindRule.from_plain(plain) if plain.get("kind") == "blind" else Repair.from_plain(plain)
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"The thresholds {file} cannot be read ({error}): make the report again.") from None
+        raise UserError(
+            f"The thresholds in {file} cannot be read ({error}): restore the file, or write it again by `ffalm report`."
+        ) from None

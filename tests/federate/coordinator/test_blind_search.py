@@ -206,7 +206,7 @@ def test_only_its_own_target_and_confidence_have_a_rule(finished: tuple[Path, Co
     study = Study.load(finished[0])
     assert study.answer("eod <= 0.2", repair="single").candidates
     for other in ({"target": "eod <= 0.2"}, {"confidence": 0.9}):
-        with pytest.raises(UserError, match=r"within dpd <= 0.1 at the confidence of its federation.toml alone"):
+        with pytest.raises(UserError, match=r"within dpd <= 0.1, at the confidence of its federation.toml"):
             study.answer(**other)
     with pytest.raises(UserError, match="stay at its sites"):
         study.blind(study.results[0])
