@@ -69,7 +69,7 @@ def test_the_verdicts_on_the_first_page_are_those_of_the_runs() -> None:
     (plain,) = [
         line for line in BENCHMARKS.read_text(encoding="utf-8").splitlines() if line.startswith("| plain loop |")
     ][:1]
-    assert f"{plain.split('|')[4].strip()} times a plain PyTorch loop a round" in text
+    assert f"a round is {plain.split('|')[4].strip()} times as fast as in a plain PyTorch loop" in text
 
 
 def _rates(partition: str) -> tuple[list[float], int]:
