@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ffalm import simulation
 from ffalm.config import AlgorithmEntry, StudyConfig, parse, read
 from ffalm.data.compact_features import stored_bytes
+from ffalm.data.decode import ENDINGS
 from ffalm.data.table_files import files_of
 from ffalm.data.types import Dataset
 from ffalm.errors import UserError, require
@@ -117,12 +119,22 @@ def forget_changed_data() -> None:
 def _state(source: Any) -> list[tuple[Any, ...]]:
     """What changes where a file or folder of a source is written, or its path, which may be relative, means another."""
     named = (getattr(source, name, None) for name in ("file", "labels", "folder", "root"))
+    paths = (Path(one).expanduser().absolute() for text in named if text for one in files_of(text))
     found: list[tuple[Any, ...]] = []
-    for path in (Path(one).expanduser().absolute() for text in named if text for one in files_of(text)):
+    for path in chain.from_iterable(map(_with_content, paths)):
         with suppress(OSError):
             status = path.stat()
             found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
     return found
+
+
+def _with_content(path: Path, levels: int = 2) -> Iterator[Path]:
+    """A path and, of a folder, what is in it and in its subfolders, except images: their folder's own time tells."""
+    yield path
+    with suppress(OSError):
+        for one in sorted(path.iterdir()) if levels and path.is_dir() else ():
+            if not one.name.lower().endswith(ENDINGS):
+                yield from _with_content(one, levels - 1)
 
 
 def _federation(source: Any, partition: Partition, seed: int) -> Federation:
