@@ -50,7 +50,7 @@ def scores_text(record: Record) -> str:
 
 
 def print_results(tables: Iterable[Table | None], lines: Iterable[str] = (), heading: str = "") -> None:
-    """Print tables, then lines of text under a heading in bold, if there is one."""
+    """Print tables, each with a blank line below, then lines of text under a heading in bold, if there is one."""
     from rich.console import Console
 
     from ffalm.report.rendering import print_whole
@@ -58,6 +58,7 @@ def print_results(tables: Iterable[Table | None], lines: Iterable[str] = (), hea
     console = Console()
     for table in filter(None, tables):
         print_whole(console, table)
+        console.print()
     if heading:
         print_line(console, heading, "bold")
     for line in lines:

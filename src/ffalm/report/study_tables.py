@@ -28,7 +28,9 @@ from ffalm.report.tables import Cell, Column, Kind, Row, Section, Table, row
 
 #: Clients beyond this are left out of the table of one model at each client.
 MOST_CLIENTS = 100
-_INTERVALS = "bars and brackets are 95 % intervals (Student's t over the seeds both finished, one comparison at a time)"
+_INTERVALS = (
+    "bars and brackets are 95 % intervals (Student's t over the seeds that both finished, one comparison at a time)"
+)
 _EVEN = "where all seeds differ by the same amount there is no interval, and it takes six seeds to be clear (sign test)"
 _ONE_PAIR = "with one pair of runs there is no interval"
 RUN_COLUMNS = ("alpha", "algorithm", "metric", "mean", "std", "n", "n_diverged", "n_undefined", "low", "high")
@@ -69,7 +71,7 @@ def against_baseline(study: StudyOutcome) -> Table | None:
         for metric, head in HEADS.items()
     ]
     lines = [list(group) for _, group in groupby(found, key=lambda change: (change.alpha, change.label))]
-    caption = f"Difference to {baseline_label(study)} in percentage points, taken seed by seed and averaged; "
+    caption = f"Difference from {baseline_label(study)} in percentage points, taken seed by seed and averaged; "
     notes = {_INTERVALS: any(change.interval for change in found), _EVEN: any(change.even for change in found)}
     caption += f"{'; '.join(note for note, applies in notes.items() if applies) or _ONE_PAIR}."
     reasons = {(one.alpha, one.label): one.degenerate for one in summarise(study)}
