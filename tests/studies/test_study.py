@@ -229,7 +229,7 @@ def test_a_model_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.Monkey
     net.__module__, net.__qualname__ = "__main__", "net"
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "net", net, raising=False)
-    with pytest.raises(UserError, match="the function net is known to this session alone"):
+    with pytest.raises(UserError, match="the function net exists only in this session"):
         ffalm.compare(federation(), "fedavg", seeds=2, workers=2, rounds=1, model=net, engine="loop")
 
 
@@ -238,7 +238,7 @@ def test_an_algorithm_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.M
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     monkeypatch.setattr(ffalm.FedProx, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "FedProx", ffalm.FedProx, raising=False)
-    with pytest.raises(UserError, match="the class FedProx is known to this session alone"):
+    with pytest.raises(UserError, match="the class FedProx exists only in this session"):
         ffalm.compare(federation(), ffalm.FedProx(), seeds=2, workers=2, rounds=1, engine="loop")
 
 
@@ -299,5 +299,5 @@ def test_a_study_is_resumed_only_with_the_settings_data_and_engine_it_was_begun_
     ffalm.compare(table, "fedavg", **asked, resume=True)
     written = (out / "config.toml").read_text()
     (out / "config.toml").write_text(written.replace("lr = 0.05", "lr = 0.04"))
-    with pytest.raises(UserError, match="other settings than the study was begun with"):
+    with pytest.raises(UserError, match="settings in config.toml have changed since the study was started"):
         compute_study(parse(read(out / "config.toml")), out, existing="resume")

@@ -91,7 +91,7 @@ def _stored(choices: str, out: Path) -> list[Path]:
     require(bool(files), "--choices takes one file of choices or several, comma-separated; got none.")
     written = out / "choices.csv"
     replaced = any(file.exists() and written.exists() and file.samefile(written) for file in files)
-    require(not replaced, f"The joined choices would replace {str(written)!r}: name another folder by --out.")
+    require(not replaced, f"The joined choices would replace {str(written)!r}: name another folder with --out.")
     return files
 
 

@@ -36,7 +36,8 @@ def predict(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="CSV file to write. Default: print to the terminal.")] = None,
     copy: Annotated[
-        str | None, typer.Option(help="Columns of the file to copy, such as an id; several with commas. Default: none.")
+        str | None,
+        typer.Option(help="Columns of the file to copy, such as an id; several, comma-separated. Default: none."),
     ] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Add the probability of every label.")] = False,
     separator: TrainedSeparator = None,
@@ -176,7 +177,7 @@ def _image_names(images: list[Path], data: Path, notes: list[str]) -> list[str]:
 
     names = [image.name for image in images]
     odd = next((name for name in names if name.encode(errors="ignore").decode() != name), None)
-    require(odd is None, f"The name of the image {odd!r} is no UTF-8, in which predictions are written: rename it.")
+    require(odd is None, f"The name of the image {odd!r} is not UTF-8, in which predictions are written: rename it.")
     inside = sorted(data.iterdir()) if data.is_dir() else []
     shown = [one.name for one in inside if one.is_file() and not one.name.startswith(".")]
     others = [name for name in shown if not name.lower().endswith(ENDINGS)]

@@ -159,7 +159,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     """The settings of the command line, as plain values that a file can store."""
     asked = {name: values[name] for name in ("target", "data_root", "scale", *_LISTS) if values[name] is not None}
     for name in _LISTS:
-        require(name not in asked or bool(answers(asked[name])), f"--{name} names nothing: name some, or leave it out.")
+        require(name not in asked or bool(answers(asked[name])), f"--{name} is empty: give names, or leave it out.")
     if "data_root" in asked:
         asked["data_root"] = str(Path(asked["data_root"]).resolve())
     if values["seeds"] is not None:
@@ -209,7 +209,7 @@ def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
                     place.rmdir()  # succeeds only if the folder is empty
         return
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"The output {folder} is a file; name a folder.")
+        raise UserError(f"The output {folder} is a file: name a folder.")
     if folder.exists() and any(folder.iterdir()):
         require(resume, f"The folder {folder} is not empty: continue it with --resume, or name another with --out.")
         require((folder / _STORED).exists(), f"The folder {folder} holds no reproduction to resume: name another.")

@@ -148,7 +148,7 @@ def _study(
     runs = len(plans(config))
     require(
         command == "compare" or runs == 1,
-        f"`ffalm run` makes one run, and these settings ask for {runs}: use `ffalm compare`.",
+        f"`ffalm run` makes one run, and these settings give {runs}: use `ffalm compare`.",
     )
     if config.partition.leave_out == EACH:
         _show_each(config, command, values, optional)

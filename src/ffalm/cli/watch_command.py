@@ -32,7 +32,7 @@ def watch(
     except OSError as error:
         raise UserError(f"The port {port} cannot be used ({reason(error)}): name another with --port.") from None
     with server:
-        print(f"Watching {folder} at {server.address} on this machine alone; Ctrl-C ends it.", flush=True)
+        print(f"Watching {folder} at {server.address} on this machine only; Ctrl-C ends it.", flush=True)
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:

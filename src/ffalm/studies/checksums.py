@@ -39,7 +39,7 @@ def stored(folder: Path) -> dict[str, Any]:
 
 
 def damaged(folder: Path) -> str | None:
-    """The first file that is missing or differs from its checksum; None where all fit."""
+    """The first file that is missing or differs from its checksum; None if all match."""
     for name, expected in stored(folder).get("files", {}).items():
         try:
             if not (folder / name).is_file() or digest((folder / name).read_bytes()) != expected:
@@ -60,5 +60,5 @@ def read_checked(file: Path) -> dict[str, Any]:
     values: dict[str, Any] = read_json(file)
     rest = {name: value for name, value in values.items() if name != _OWN}
     if _OWN in values and values[_OWN] != digest(json.dumps(rest, sort_keys=True)):  # federations of 0.9 have none
-        raise ValueError("its checksum does not fit")
+        raise ValueError("its checksum does not match")
     return rest

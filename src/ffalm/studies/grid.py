@@ -180,12 +180,12 @@ def problem_without(config: StudyConfig, site: str) -> UserError | None:
 
 
 def require_unchanged(folder: Path, fingerprint: str) -> None:
-    """Refuse the data of a study in a folder where its rows are known not to be those that it was begun with."""
+    """Refuse the data of a study in a folder if its rows are known to differ from those that it was started with."""
     forget_changed_data()
     config = parse(read(folder / "config.toml"))
     require(
         fingerprint in ("", federation_of(config, plans(config)[0]).fingerprint()),
-        f"The data of the study in {folder} has changed since it was begun: restore it. Else a blind rule could be "
+        f"The data of the study in {folder} has changed since it was started: restore it, or a blind rule could be "
         "fitted to rows that trained the model.",
     )
 
@@ -198,8 +198,8 @@ def require_computed_on(federation: Federation, run: RunFolder) -> None:
     require(
         InMemory.of(federation, 1) == given,
         "The runs of this study were not all computed on the federation given, and its rows may have trained some of "
-        "their models. A study of several federations has blind rules of single runs: call `study.blind(run, "
-        "federation=...)` with each run's own.",
+        "their models. In a study of several federations, call `study.blind(run, federation=...)` for "
+        "each run with its own.",
     )
 
 

@@ -79,7 +79,7 @@ class LeaveOneOut:
                         *one.left_out.values(),
                         one.member_rows,
                         *one.member.values(),
-                        note=f"{one.diverged} of {seeds} seeds left out, in which a run diverged" * bool(one.diverged),
+                        note=f"{one.diverged} of {seeds} seeds left out because a run diverged" * bool(one.diverged),
                     )
                     for one in sites
                     if one.label == label

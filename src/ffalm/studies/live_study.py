@@ -96,11 +96,11 @@ def _federated(folder: Path) -> Outcome:
 def _progress(finished: StudyOutcome, running: Sequence[Outcome], total: int) -> str:
     """How far a study is, in a sentence."""
     if not running and not finished.outcomes:
-        return "No round is finished yet: this page shows each one as soon as it is."
+        return "No round is finished yet: this page shows each round as soon as it ends."
     rounds = [len(run.history) for run in running]
     if total == 1:
-        return f"Still running: round {max(rounds)} finished. The tables come when all rounds are."
+        return f"Still running: round {max(rounds)} finished. The tables follow when all rounds are done."
     progress = f"Still running: {len(finished.outcomes)} of {total} runs finished"
     if rounds:
         progress += f", {len(rounds)} in {span(rounds)}"
-    return f"{progress}. The curves show every round so far, the tables finished runs alone."
+    return f"{progress}. The curves show every round so far, the tables only finished runs."

@@ -153,14 +153,14 @@ class Study:
                 for run in ended]  # fmt: skip
         require(
             bool(runs),
-            "No run of a federated algorithm is finished with a result; central and local training are "
-            "references, which no answer chooses."
+            "No run of a federated algorithm has finished with a result; central and local training are "
+            "references, which an answer never chooses."
             if record.references
-            else "No run is finished with a result.",
+            else "No run has finished with a result.",
         )
         require(
             all("validation" in run.scores for run in runs),
-            "thresholds and candidates are chosen on held-out rows, and these runs kept no scores of any.",
+            "Thresholds and candidates are chosen on held-out rows, and these runs have no scores of such rows.",
         )
         answer = answer_of(runs, asked, allowed, record.group_names, level)
         blind_notes = () if allowed != "blind" else self._blind_notes(answer, federation)
@@ -169,7 +169,7 @@ class Study:
         if answer.chosen.kind == "blind":
             require(
                 where == "federation",
-                "A blind rule is one for all sites: give the target's scope as federation, or another repair.",
+                "A blind rule applies to all sites alike: set scope to federation, or choose another repair.",
             )
             return StudyAnswer.of(answer)
         own = self.client_scores(next(run for run in self.results if run.place == answer.best.run))

@@ -138,7 +138,8 @@ def _knobs(names: Sequence[str], over: Mapping[str, Values]) -> dict[str, dict[s
     found: dict[str, dict[str, Values]] = {name: {} for name in names}
     for path, values in over.items():
         owner, _, knob = path.rpartition(".")
-        require(not owner or owner in found, f"The sweep over {path!r} is of an algorithm that is not among {names}.")
+        known = not owner or owner in found
+        require(known, f"The sweep over {path!r} is of an algorithm that is not among {', '.join(names)}.")
         points = _listed(values)
         require(bool(points), f"The sweep over {path!r} needs a list of values.")
         takers = [name for name in ([owner] if owner else names) if knob in _settings(name)]

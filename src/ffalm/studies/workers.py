@@ -68,7 +68,7 @@ class _Importable(pickle.Pickler):
         if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
             kind = "class" if isinstance(value, type) else "function"
             if not hasattr(sys.modules["__main__"], "__file__"):
-                raise pickle.PicklingError(f"the {kind} {value.__name__} is known to this session alone")
+                raise pickle.PicklingError(f"the {kind} {value.__name__} exists only in this session")
         return NotImplemented
 
 
@@ -87,7 +87,7 @@ def _check(future: Future[None]) -> None:
         future.result()
     except BrokenProcessPool:
         raise UserError(
-            "A worker process died: perhaps for want of memory, then resume with fewer workers. In a script of your "
+            "A worker process died, perhaps because memory ran out: resume with fewer workers. In a script of your "
             'own, the main part must be under `if __name__ == "__main__":`.'
         ) from None
 

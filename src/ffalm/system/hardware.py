@@ -23,10 +23,12 @@ def device(name: str = "auto") -> torch.device:
     except RuntimeError:
         raise UserError(f"There is no device {name!r}: choose auto, cpu or cuda.") from None
     if chosen.type == "cuda":
-        require(torch.cuda.is_available(), f"The device {name!r} was asked for, but torch sees no GPU here: use cpu.")
+        require(
+            torch.cuda.is_available(), f"The device {name!r} is not available, since torch finds no GPU here: use cpu."
+        )
         require(
             (chosen.index or 0) < torch.cuda.device_count(),
-            f"The device {name!r} was asked for, but torch sees {torch.cuda.device_count()} GPU(s).",
+            f"The device {name!r} is not available: torch finds {torch.cuda.device_count()} GPU(s).",
         )
     require(chosen.type in ("cpu", "cuda"), f"The device {name!r} is not supported: choose auto, cpu or cuda.")
     return chosen

@@ -45,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") in (f"{ADDRESS}:{port}", f"localhost:{port}"):
             page = self.server.answer(self.path)
         else:
-            page = Page(HTTPStatus.FORBIDDEN, "This server answers on this machine alone.")
+            page = Page(HTTPStatus.FORBIDDEN, "This server answers on this machine only.")
         content = page.content.encode()
         self.send_response(page.status)
         self.send_header("Content-Type", f"{page.kind}; charset=utf-8")
