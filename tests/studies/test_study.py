@@ -299,5 +299,5 @@ def test_a_study_is_resumed_only_with_the_settings_data_and_engine_it_was_begun_
     ffalm.compare(table, "fedavg", **asked, resume=True)
     written = (out / "config.toml").read_text()
     (out / "config.toml").write_text(written.replace("lr = 0.05", "lr = 0.04"))
-    with pytest.raises(UserError, match="settings in config.toml have changed since the study was started"):
+    with pytest.raises(UserError, match=r"settings in config\.toml have changed since the study was started"):
         compute_study(parse(read(out / "config.toml")), out, existing="resume")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -115,7 +116,7 @@ def reproduce(
     with _claimed(folder, values["resume"], f"reproduce-{target}") as claimed:
         if not values["quiet"] and not set(wanted) <= set(_THEORY):
             _warn(said, request)
-        again = f"ffalm reproduce {target} --out {claimed} --resume"
+        again = f"ffalm reproduce {target} --out {shlex.quote(str(claimed))} --resume"
 
         def keep() -> None:
             make_folder(claimed)

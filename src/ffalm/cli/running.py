@@ -64,7 +64,7 @@ def run_shown(
     chosen = " and choosing a learning rate on held-out rows" if free_rate and config.target is not None else ""
     say(f"Loading the data{chosen} ...", values["quiet"])
     with begin(config, out, optional, existing, typed, values["ray"], free_rate) as begun:
-        again = f"ffalm {command} --out {parent or begun.folder} --resume"
+        again = f"ffalm {command} --out {shlex.quote(str(parent or begun.folder))} --resume"
         with (
             Terminal(Console(stderr=True), begun, again, values["quiet"], clients=parent is None) as terminal,
             tracked(values.get("track"), begun.folder) as tracker,

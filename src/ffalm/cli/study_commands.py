@@ -225,7 +225,8 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     if values["json"]:
         print_json({"folder": folder, "files": files, "sites": done.records(), "notes": list(done.notes)})
     else:
-        print_results([done.table()], [f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER"])
+        each = f"ffalm report {shlex.quote(str(folder))}/FOLDER"
+        print_results([done.table()], [f"Table: {files['csv']}; each study: {each}"])
     raise_if_diverged(done.whole, *done.without.values())
 
 
