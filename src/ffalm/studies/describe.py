@@ -179,7 +179,7 @@ def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _kept(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
-    """Which rounds' models were scored, where it is not the last of each run."""
+    """Which rounds' models were scored, if not those of the last rounds."""
     if record.keep == "last":
         return []
     return [

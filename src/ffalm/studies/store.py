@@ -13,7 +13,7 @@
     checksums.json     of the files of a checkpoint, or of a finished run
     result.json        the outcome; its presence says that the run is finished
 
-Whole files are written beside and renamed. A run does not resume from a checkpoint that does not match its
+Files are written under another name and then renamed. A run does not resume from a checkpoint that does not match its
 checksums, but from the one before it. There is no pickle: nothing that is loaded can run code.
 """
 
@@ -74,7 +74,7 @@ _INTERVALS = (
 
 @contextmanager
 def locked(folder: Path, name: str = "run", patient: bool = False) -> Iterator[None]:
-    """Lock a folder for this process; a dying process releases its lock by itself, so wait a little for it.
+    """Lock a folder for this process; a dying process releases its lock by itself, so wait a little.
 
     A `patient` process waits for as long as another holds the lock.
     """

@@ -58,11 +58,11 @@ def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, 
                 _check(future)
         _pass_on(events, listener)
     finally:
-        _end(pool)  # kills finished workers too: a process with torch takes most of a second to exit by itself
+        _end(pool)  # finished workers too, since a process with torch takes most of a second to exit by itself
 
 
 class _Importable(pickle.Pickler):
-    """Refuses classes and functions of a notebook or an interactive session, which workers cannot import."""
+    """Refuses classes and functions defined in a notebook or interactive session, which workers cannot import."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
