@@ -1,14 +1,15 @@
-"""Compute missing seeds of the faces' leaderboard on a GPU that is there for some minutes only.
+"""Compute missing seeds of the faces' leaderboard on a GPU that is available for a few minutes.
 
     python benchmarks/faces_board.py                                        # what the published choices lack
     python benchmarks/faces_board.py --root FACES --out OUT --seconds 560   # computes it, part after part
 
-A part is one seed of a cell; cells with the fewest seeds come first. FACES holds UTKFace/ or celeba/ or both, and the
-cells of what it lacks are left out. Two parts are computed at the same time: while one loads its images or lets its
-methods choose, the other trains. No part is begun that is not expected to end within --seconds, counted from the start.
-If a part fails, the other parts of its cell are left out and the others go on.
-After each part OUT/choices.csv holds the choices of all parts so far, so a machine that is taken away costs the parts
-it was at. The same command goes on from there. Then, anywhere:
+A part is one seed of a cell; cells with the fewest seeds come first. FACES holds UTKFace/ or celeba/ or both; cells of
+the other are left out. Two parts are computed at the same time: while one loads its images or lets its methods choose,
+the other trains. A part is started only if it is expected to end within --seconds of the start of this program. If a
+part fails, its cell is left out and the other cells go on.
+
+After each part OUT/choices.csv holds the choices of all parts so far, so losing the machine costs only the parts under
+way, and the same command continues from there. Then, on any machine:
 
     ffalm leaderboard --board faces --choices docs/results/leaderboard-faces-choices.csv.gz,OUT/choices.csv --out FOLDER
 """
@@ -37,7 +38,7 @@ from ffalm.system.files import write_atomic
 PUBLISHED = Path(__file__).parents[1] / "docs" / "results" / "leaderboard-faces-choices.csv.gz"
 STOPPED = (130, -signal.SIGINT)  # exit codes of `ffalm` after Ctrl-C
 FOLDERS = {"utkface": "UTKFace", "celeba": "celeba"}  # of each data source, below --root
-EXPECTED = {"utkface": 240.0, "celeba": 400.0}  # seconds a part takes on an H200 where two are computed at a time
+EXPECTED = {"utkface": 240.0, "celeba": 400.0}  # seconds of a part on an H200 with two at a time
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Part:
 
 
 def missing_parts(board: Board, files: Sequence[Path], sources: Sequence[str]) -> list[Part]:
-    """What these files of choices lack; parts of cells that have few seeds come first."""
+    """The parts that these files of choices lack; cells with few seeds come first."""
     present = {(one.cell, one.seed) for file in files for one in read_choices(file)}
     wanted = next(iter(board.configs(board.cells[0], {}, "faces").values())).seeds
     ranked: list[tuple[int, Part]] = []
@@ -62,7 +63,7 @@ def missing_parts(board: Board, files: Sequence[Path], sources: Sequence[str]) -
 
 
 class PartQueue:
-    """The parts that are left, given out while time allows, and the choices of those that are done.
+    """The parts that are left, handed out while time allows, and the choices of those that are done.
 
     Choices that the file already holds are kept.
     """
@@ -77,7 +78,7 @@ class PartQueue:
         self.failed: list[Part] = []
 
     def next(self) -> Part | None:
-        """The first part that is expected to end in time: as the slowest so far of its data, at first by `EXPECTED`."""
+        """The first part that would end in time if it took as long as the slowest of its data so far, or `EXPECTED`."""
         with self._lock:
             left = self._deadline - time.monotonic()
             for part in self._left:
@@ -87,7 +88,7 @@ class PartQueue:
         return None
 
     def add(self, part: Part, choices: str, seconds: float) -> None:
-        """Keep the choices of a part that is done, a CSV file's text."""
+        """Add the choices of a finished part, the text of its CSV file."""
         with self._lock:
             header, *lines = choices.splitlines()
             self._lines += lines
@@ -103,7 +104,7 @@ class PartQueue:
             self._report(part, "failed")
 
     def stop(self) -> None:
-        """Give out no more parts."""
+        """Hand out no more parts."""
         with self._lock:
             self._left = []
 
@@ -140,7 +141,7 @@ def compute(parts: Sequence[Part], given: argparse.Namespace, began: float) -> N
 
 @contextmanager
 def shared_gpu() -> Iterator[None]:
-    """NVIDIA's MPS, with which several processes compute on one GPU at the same time; nothing where it is missing."""
+    """Run a block with NVIDIA's MPS, by which several processes share a GPU; without MPS, do nothing."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None:
         yield
@@ -161,11 +162,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", help="folder of UTKFace/ and celeba/; without it nothing is computed")
     parser.add_argument("--out", type=Path, default=Path("faces-board"), help="folder for choices.csv")
-    parser.add_argument("--seconds", type=float, default=560.0, help="no part is begun that would end later")
-    parser.add_argument("--have", type=Path, action="append", help="choices that exist; default: the published ones")
+    parser.add_argument("--seconds", type=float, default=560.0, help="start no part that would end later")
+    parser.add_argument("--have", type=Path, action="append", help="existing choices; default: the published ones")
     parser.add_argument("--at-once", type=int, default=2, help="parts that are computed at the same time")
     parser.add_argument("--board", default="faces")
-    parser.add_argument("--rounds", type=int, help="fewer, to try it")
+    parser.add_argument("--rounds", type=int, help="rounds of each run, fewer for a trial")
     given = parser.parse_args()
     sources = [one for one, folder in FOLDERS.items() if given.root is None or (Path(given.root) / folder).is_dir()]
     if not sources:

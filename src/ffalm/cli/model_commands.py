@@ -106,7 +106,7 @@ def _write_or_print(text: str, out: Path | None, mark: str, what: str, rows: str
 
 
 def _with_columns(table: pd.DataFrame, reader: Preprocessing, data: Path, copy: str) -> pd.DataFrame:
-    """The predictions with columns copied from the input file, such as an id by which rows are matched."""
+    """The predictions with columns copied from the input file, such as an id."""
     import pandas as pd
 
     from ffalm.data.table_values import listed_columns
@@ -122,9 +122,9 @@ def _with_columns(table: pd.DataFrame, reader: Preprocessing, data: Path, copy: 
 def predictions(
     model: TrainedModel, reader: Preprocessing, data: Path, group: str | None, proba: bool
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The label and its probability for each row, and what a user should know about them.
+    """The label and its probability for each row, and notes for the user.
 
-    `reader` is the model's preprocessing, for a file that may be written in another way than that of training.
+    `reader` is the model's preprocessing, with the text format of this file, which may differ from that of training.
     """
     import pandas as pd
 
@@ -172,7 +172,7 @@ def predictions(
 
 
 def _image_names(images: list[Path], data: Path, notes: list[str]) -> list[str]:
-    """The names of images as they are written; adds a note on the other files of their folder."""
+    """The file names of images; adds a note on the other files in their folder."""
     from ffalm.data.decode import ENDINGS
 
     names = [image.name for image in images]

@@ -197,7 +197,7 @@ def _request(asked: dict[str, Any]) -> Request:
 
 @contextmanager
 def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
-    """The folder for the results: the given one, which is never overwritten, or a new one."""
+    """The folder for the results: the given one, or a new one; nothing is overwritten."""
     from ffalm.studies.study import new_folder
 
     if folder is None:
@@ -218,7 +218,7 @@ def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
 
 
 def _made(name: str, request: Request, folder: Path, run: Runner) -> Artifact:
-    """One experiment; runs that the folder already holds are not repeated."""
+    """One experiment, without repeating runs that the folder holds."""
     if name in _THEORY:
         from ffalm import theory
         from ffalm.studies.study import make_folder

@@ -23,7 +23,7 @@ _ABOUT_ALGORITHMS = (
     "The algorithms to compare; their settings: ffalm algorithms NAME. Left out, they are these, and the Lagrangians\n"
     "follow the target. A file that names algorithms has no others, and no target but the one above."
 )
-#: Settings that a study chooses where they are left out, which a line at its default would prevent; and what it does.
+#: Settings that a study chooses if they are left out, so the file comments them out; with what it chooses.
 _CHOSEN = {
     "kind": "Left out: plain, or silos where [data] names an owner.",
     "lr": "Left out: 0.05, or for a file of your own with a target the best of 0.05, 0.2, 0.5 and 1 on held-out rows.",
@@ -38,7 +38,7 @@ class SettingSection:
     name: str
     about: str
     settings: tuple[Setting, ...]
-    optional: bool = False  # whether its mere presence changes what is done
+    optional: bool = False  # whether its presence alone changes what is done
 
 
 def sections() -> list[SettingSection]:

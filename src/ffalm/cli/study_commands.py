@@ -85,7 +85,7 @@ def compare(**values: Any) -> None:
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or a federation.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="Folder for the report; by default the same.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the report. Default: the same.")] = None,
     as_json: Json = False,
 ) -> None:
     """Rewrite the tables, curves and HTML page of a finished or interrupted study from its folder."""
@@ -112,7 +112,7 @@ def _study(
     usual: tuple[str, ...],
     seeds: int,
 ) -> None:
-    """Run a study to its end and show the results; `usual` are the algorithms if no flag names any."""
+    """Run a study to its end and show the results; `usual` are its algorithms if no flag names any."""
     from ffalm import config as configs
     from ffalm.data.table import Table
     from ffalm.partition import EACH
@@ -159,7 +159,7 @@ def _study(
 
 
 def _check_effects(config: StudyConfig, values: Mapping[str, Any]) -> None:
-    """Refuse flags that would change nothing, and say why."""
+    """Refuse flags that would change nothing."""
     kind = config.partition.kind
     needed = dict.fromkeys(config.partition.without_effect, f"the partition {kind!r} does not use it")
     if config.target is None:
@@ -189,7 +189,7 @@ def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | N
 
 
 def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], optional: Collection[str]) -> None:
-    """Compute or resume the study of all sites and one without each of them; then print and write the table."""
+    """Compute or resume the study of all sites and those without each site; then print and write the table."""
     from rich.console import Console
 
     from ffalm.studies.grid import drop_incompatible
@@ -231,7 +231,7 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
 
 
 def _require_same_settings(folder: Path, plain: Mapping[str, Any]) -> None:
-    """Refuse a folder that was begun with other settings, or by another command: its settings would be lost."""
+    """Refuse a folder with other settings or of another command, whose settings would be lost."""
     from ffalm.config import parse, read
 
     stored = folder / "config.toml"
@@ -296,5 +296,5 @@ def _takes_images(run: Path) -> bool:
 
     try:
         return bool((read_json(run / "encoding.json")["preprocessing"] or {}).get("images"))
-    except (OSError, ValueError, KeyError, AttributeError):  # damaged, or none: no report reads it
+    except (OSError, ValueError, KeyError, AttributeError):  # missing or damaged; the report does not need it
         return False
