@@ -128,11 +128,10 @@ def _study(
     else:
         file = configs.read(values["config"]) if values["config"] else {}
         configs.check(merged(file, settings))
-        stated = bool(
-            configs.section(file, "algorithms")
-        )  # a file that names algorithms states its target too, or none
+        # a file that names algorithms also states its target, or has none
+        stated = bool(configs.section(file, "algorithms"))
         names = named or ([] if stated else list(usual))
-        if not named:  # the default algorithms that no flag names
+        if not named:  # of the default algorithms, those that no flag names
             optional = {*names} - {*settings.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
         base: dict[str, Any] = {"seeds": list(range(seeds))}
         if command == "compare" and not stated:
@@ -163,7 +162,7 @@ def _check_effects(config: StudyConfig, values: Mapping[str, Any]) -> None:
     kind = config.partition.kind
     needed = dict.fromkeys(config.partition.without_effect, f"the partition {kind!r} does not use it")
     if config.target is None:
-        aim = "it is about a fairness target, and there is none: name one with --target"
+        aim = "there is no fairness target: name one with --target"
         needed |= dict.fromkeys(("repair", "confidence", "target_scope"), aim)
     if not any(entry.algorithm.presets() for entry in config.entries):
         needed["preset"] = "none of these algorithms has presets"
