@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
 import typing
 from pathlib import Path
@@ -220,6 +221,19 @@ def test_a_model_that_cannot_be_sent_to_workers_is_refused() -> None:
         ffalm.compare(
             federation(), "fedavg", seeds=2, workers=2, rounds=1, model=lambda: nn.Linear(3, 2), engine="loop"
         )
+
+
+def test_a_script_from_standard_input_has_no_workers(tmp_path: Path) -> None:
+    """A worker would look for a file named <stdin> and die."""
+    script = (
+        "import ffalm\n"
+        "ffalm.compare('census', 'fedavg', seeds=2, workers=2, rounds=1, clients=2, engine='loop', target=None,\n"
+        "              model='linear', data_settings={'rows': 300})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-"], input=script, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "UserError: Worker processes cannot read a script from standard input" in done.stderr
 
 
 def test_a_model_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from ffalm.config import StudyConfig
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 from ffalm.plugins import blamed, import_plugin
 from ffalm.studies.execution import ExecutionPlan, Listener, execute
 from ffalm.studies.grid import RunPlan
@@ -35,6 +35,10 @@ def run_study(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener
 
 
 def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener: Listener) -> None:
+    require(
+        getattr(sys.modules["__main__"], "__file__", None) != "<stdin>",
+        "Worker processes cannot read a script from standard input: save it as a file, or use 1 worker.",
+    )
     try:
         _Importable(io.BytesIO()).dump(config)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
