@@ -5,7 +5,7 @@
 
     python -m benchmarks.ablation OUT --have docs/results/ablation.csv --utkface DIR    # only what the CSV file lacks
 
-It can be stopped and run again: finished runs in OUT are kept, and the tables and the CSV file are written after every
+It can be stopped and run again: finished runs in OUT are kept. The tables and the CSV file are written after every
 `--at-once` seeds of a condition. `--census` tries it on generated rows.
 """
 
@@ -45,7 +45,7 @@ ALPHAS = {"adult": (0.3, 5.0), "census": (0.3, 5.0), "utkface": (0.3,)}
 
 @dataclass(frozen=True)
 class Part:
-    """Seeds of a data set and partition for which the same methods are missing, computed as one study."""
+    """Seeds of a data set and partition that lack the same methods, computed as one study."""
 
     data: str
     partition: str
@@ -62,7 +62,7 @@ class Part:
 def missing_parts(
     data: str, methods: Sequence[str], seeds: Sequence[int], known: Sequence[Scored], at_once: int
 ) -> Iterator[Part]:
-    """What `known` lacks of these methods and seeds, in parts of at most `at_once` seeds; the largest studies first."""
+    """The runs that `known` lacks of these methods and seeds, in parts of up to `at_once` seeds, largest first."""
     present = {(run.condition, run.label, run.seed) for run in known}
     for partition in PARTITIONS:
         lacking: dict[tuple[str, ...], list[int]] = {}
@@ -99,7 +99,7 @@ def config_of(given: argparse.Namespace, part: Part) -> dict[str, Any]:
 
 
 def merged_runs(known: Sequence[Scored], new: Sequence[Scored]) -> list[Scored]:
-    """All runs, each once, by condition, method and seed; new ones take the place of known ones."""
+    """All runs, each once, by condition, method and seed; new ones replace known ones."""
     runs = {(run.condition, run.label, run.seed): run for run in (*known, *new)}
     conditions = list(dict.fromkeys(run.condition for run in (*known, *new)))
     methods = list(METHODS)
@@ -109,7 +109,7 @@ def merged_runs(known: Sequence[Scored], new: Sequence[Scored]) -> list[Scored]:
 def completed(
     given: argparse.Namespace, data: str, names: Sequence[str], known: list[Scored], file: str
 ) -> list[Scored]:
-    """The known runs with those that they lack on a data set; files are written after each part."""
+    """The known runs and the missing ones of a data set; files are written after each part."""
     seeds = range(given.face_seeds if data == "utkface" else given.seeds)
     parts = list(missing_parts(data, names, seeds, known, given.at_once or len(seeds)))
     if parts and data != "census" and getattr(given, data) is None:
@@ -126,10 +126,10 @@ def write(out: Path, name: str, runs: Sequence[Scored]) -> None:
     """The rule's verdict, the tables and the runs."""
     judged = verdicts(runs)
     pages = [to_markdown(table(runs, judged, part)) for part in ("validation", "test")]
-    told = [f"- {sentence}" for sentence in findings(judged)]
-    (out / f"{name}.md").write_text("\n\n".join(["\n".join(told), *pages]) + "\n")
+    sentences = "\n".join(f"- {sentence}" for sentence in findings(judged))
+    (out / f"{name}.md").write_text("\n\n".join([sentences, *pages]) + "\n")
     (out / f"{name}.csv").write_text(to_csv(tidy(runs)))
-    print("\n".join(told), f"Written: {out / name}.md and .csv", sep="\n", flush=True)
+    print(sentences, f"Written: {out / name}.md and .csv", sep="\n", flush=True)
 
 
 def main() -> None:

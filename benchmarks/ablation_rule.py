@@ -150,16 +150,16 @@ def findings(judged: Sequence[Verdict]) -> list[str]:
     """What the rule says, in sentences."""
     best = chosen(judged)
     if best is None:
-        told = ["No variant of FFALM passes the rule with smaller gaps than FedAvg: `recommended` stays as it is."]
+        lines = ["No variant of FFALM passes the rule with smaller gaps than FedAvg: `recommended` stays as it is."]
     else:
-        told = [f"Of the variants of FFALM that pass, {best} has the smallest gaps: it is to be `recommended`."]
+        lines = [f"Of the variants of FFALM that pass, {best} has the smallest gaps: it becomes `recommended`."]
     limit = next((one.score for one in judged if one.label == best), 1.0)
     plainer = [one for one in judged if one.label in PLAINER and one.passes and one.score < limit]
-    told += [
+    lines += [
         f"The plainer {one.label} passes too, with smaller gaps ({one.score:.2f} of FedAvg's against {limit:.2f})."
         for one in sorted(plainer, key=lambda one: one.score)
     ]
-    return told
+    return lines
 
 
 def table(runs: Sequence[Scored], judged: Sequence[Verdict], part: str = "validation") -> Table:

@@ -1,4 +1,4 @@
-"""What the confidence of a target costs and brings, on the runs of a leaderboard.
+"""What the confidence of a target costs and gains, on the runs of a leaderboard.
 
     python benchmarks/confidence.py FOLDER
 
@@ -32,7 +32,7 @@ OURS = "answer"
 
 
 def choices(folder: Path, cell: Cell, method: Method, target: Target) -> dict[str, list[MethodChoice]]:
-    """What the choice of each seed gives on test rows, by the confidence of the choice."""
+    """The choices of each seed and their results on test rows, by the confidence of the choice."""
     study = Study.load(folder / cell.slug)
     labels = {entry_of(key, values).label for key, values in method.sections(target).items()}
     found: dict[str, list[MethodChoice]] = {name: [] for name in LEVELS}
@@ -53,7 +53,7 @@ def choices(folder: Path, cell: Cell, method: Method, target: Target) -> dict[st
 
 
 def firsts(board: Sequence[MethodChoice], own: Sequence[MethodChoice]) -> dict[str, int]:
-    """In how many cells these choices are first or tied with the first, by target, where they are our row's."""
+    """The number of cells in which our row is first or tied with these choices, by target."""
     by_place = {(one.cell, one.target, one.seed): one for one in own}
     swapped = [
         replace(by_place[one.cell, one.target, one.seed], hypervolume=one.hypervolume) if one.method == OURS else one

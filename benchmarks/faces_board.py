@@ -1,13 +1,15 @@
-"""Compute missing seeds of the faces' leaderboard on a GPU that is there for some minutes only.
+"""Compute missing seeds of the faces' leaderboard on a GPU that is available for a few minutes.
 
     python benchmarks/faces_board.py                                        # what the published choices lack
     python benchmarks/faces_board.py --root FACES --out OUT --seconds 560   # computes it, part after part
 
-A part is one seed of a cell; cells with the fewest seeds come first. FACES holds UTKFace/ or celeba/ or both, and the
-cells of what it lacks are left out. Two parts are computed at the same time: while one loads its images or lets its
-methods choose, the other trains. No part is begun that is not expected to end within --seconds, counted from the start.
-After each part OUT/choices.csv holds the choices of all parts so far, so a machine that is taken away costs the parts
-it was at. Then, anywhere:
+A part is one seed of a cell; cells with the fewest seeds come first. FACES holds UTKFace/ or celeba/ or both; cells of
+the other are left out. Two parts are computed at the same time: while one loads its images or lets its methods choose,
+the other trains. A part is started only if it is expected to end within --seconds of the start of this program. If a
+part fails, its cell is left out and the other cells go on.
+
+After each part OUT/choices.csv holds the choices of all parts so far, so losing the machine costs only the parts under
+way, and the same command continues from there. Then, on any machine:
 
     ffalm leaderboard --board faces --choices docs/results/leaderboard-faces-choices.csv.gz,OUT/choices.csv --out FOLDER
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import csv
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,8 +36,9 @@ from ffalm.leaderboard.stored_choices import read_choices
 from ffalm.system.files import write_atomic
 
 PUBLISHED = Path(__file__).parents[1] / "docs" / "results" / "leaderboard-faces-choices.csv.gz"
+STOPPED = (130, -signal.SIGINT)  # exit codes of `ffalm` after Ctrl-C
 FOLDERS = {"utkface": "UTKFace", "celeba": "celeba"}  # of each data source, below --root
-EXPECTED = {"utkface": 240.0, "celeba": 400.0}  # seconds a part takes on an H200 where two are computed at a time
+EXPECTED = {"utkface": 240.0, "celeba": 400.0}  # seconds of a part on an H200 with two at a time
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Part:
 
 
 def missing_parts(board: Board, files: Sequence[Path], sources: Sequence[str]) -> list[Part]:
-    """What these files of choices lack; parts of cells that have few seeds come first."""
+    """The parts that these files of choices lack; cells with few seeds come first."""
     present = {(one.cell, one.seed) for file in files for one in read_choices(file)}
     wanted = next(iter(board.configs(board.cells[0], {}, "faces").values())).seeds
     ranked: list[tuple[int, Part]] = []
@@ -59,18 +63,22 @@ def missing_parts(board: Board, files: Sequence[Path], sources: Sequence[str]) -
 
 
 class PartQueue:
-    """The parts that are left, given out while time allows, and the choices of those that are done."""
+    """The parts that are left, handed out while time allows, and the choices of those that are done.
+
+    Choices that the file already holds are kept.
+    """
 
     def __init__(self, parts: Sequence[Part], deadline: float, file: Path) -> None:
         self._left = list(parts)
         self._deadline = deadline  # by `time.monotonic`
         self._file = file
         self._slowest: dict[str, float] = {}
-        self._lines: list[str] = []
+        self._lines = file.read_text().splitlines()[1:] if file.exists() else []
         self._lock = threading.Lock()
+        self.failed: list[Part] = []
 
     def next(self) -> Part | None:
-        """The first part that is expected to end in time: as the slowest so far of its data, at first by `EXPECTED`."""
+        """The first part that would end in time if it took as long as the slowest of its data so far, or `EXPECTED`."""
         with self._lock:
             left = self._deadline - time.monotonic()
             for part in self._left:
@@ -80,13 +88,28 @@ class PartQueue:
         return None
 
     def add(self, part: Part, choices: str, seconds: float) -> None:
-        """Keep the choices of a part that is done, a CSV file's text."""
+        """Add the choices of a finished part, the text of its CSV file."""
         with self._lock:
             header, *lines = choices.splitlines()
             self._lines += lines
             write_atomic(self._file, "\n".join([header, *self._lines]) + "\n")
             self._slowest[part.source] = max(self._slowest.get(part.source, 0.0), seconds)
-            print(f"{part.cell}, seed {part.seed}: {seconds:.0f} s, {len(self._left)} parts left", flush=True)
+            self._report(part, f"{seconds:.0f} s")
+
+    def drop(self, part: Part) -> None:
+        """Leave out the cell of a part that failed."""
+        with self._lock:
+            self._left = [one for one in self._left if one.cell != part.cell]
+            self.failed.append(part)
+            self._report(part, "failed")
+
+    def stop(self) -> None:
+        """Hand out no more parts."""
+        with self._lock:
+            self._left = []
+
+    def _report(self, part: Part, ended: str) -> None:
+        print(f"{part.cell}, seed {part.seed}: {ended}, {len(self._left)} parts left", flush=True)
 
 
 def compute(parts: Sequence[Part], given: argparse.Namespace, began: float) -> None:
@@ -100,29 +123,37 @@ def compute(parts: Sequence[Part], given: argparse.Namespace, began: float) -> N
             command = [sys.executable, "-m", "ffalm", "leaderboard", "--board", given.board, "--root", given.root]
             command += ["--cells", part.cell, "--seeds", f"{part.seed},", "--workers", "1", "--out", str(out)]
             command += [] if given.rounds is None else ["--rounds", str(given.rounds)]
-            subprocess.run(command, check=True)
-            queue.add(part, (out / "choices.csv").read_text(), time.monotonic() - start)
-            shutil.rmtree(out)
+            code = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+            if code in STOPPED:
+                queue.stop()
+            elif code:
+                queue.drop(part)
+            else:
+                queue.add(part, (out / "choices.csv").read_text(), time.monotonic() - start)
+            shutil.rmtree(out, ignore_errors=True)
 
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(given.at_once) as pool:
         for worker in [pool.submit(work, Path(scratch)) for _ in range(given.at_once)]:
             worker.result()
+    if queue.failed:
+        raise SystemExit(f"Failed: {'; '.join(f'{part.cell}, seed {part.seed}' for part in queue.failed)}.")
 
 
 @contextmanager
 def shared_gpu() -> Iterator[None]:
-    """NVIDIA's MPS, with which several processes compute on one GPU at the same time; nothing where it is missing."""
+    """Run a block with NVIDIA's MPS, by which several processes share a GPU; without MPS, do nothing."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None:
         yield
         return
-    subprocess.run([control, "-d"], check=False)  # fails where it already runs
+    started = subprocess.run([control, "-d"], check=False).returncode == 0  # it fails if MPS already runs
     try:
         yield
     finally:
-        # "quit" alone waits for every client, also for one that was killed and never told the server.
-        with suppress(subprocess.TimeoutExpired):
-            subprocess.run([control], input="quit -t 5\n", text=True, check=False, timeout=20)
+        if started:
+            # Without "-t", "quit" waits for every client, even for one that was killed.
+            with suppress(subprocess.TimeoutExpired):
+                subprocess.run([control], input="quit -t 5\n", text=True, check=False, timeout=20)
 
 
 def main() -> None:
@@ -131,14 +162,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", help="folder of UTKFace/ and celeba/; without it nothing is computed")
     parser.add_argument("--out", type=Path, default=Path("faces-board"), help="folder for choices.csv")
-    parser.add_argument("--seconds", type=float, default=560.0, help="no part is begun that would end later")
-    parser.add_argument("--have", type=Path, action="append", help="choices that exist; default: the published ones")
+    parser.add_argument("--seconds", type=float, default=560.0, help="start no part that would end later")
+    parser.add_argument("--have", type=Path, action="append", help="existing choices; default: the published ones")
     parser.add_argument("--at-once", type=int, default=2, help="parts that are computed at the same time")
     parser.add_argument("--board", default="faces")
-    parser.add_argument("--rounds", type=int, help="fewer, to try it")
+    parser.add_argument("--rounds", type=int, help="rounds of each run, fewer for a trial")
     given = parser.parse_args()
     sources = [one for one, folder in FOLDERS.items() if given.root is None or (Path(given.root) / folder).is_dir()]
-    parts = missing_parts(Board.load(given.board), given.have or [PUBLISHED], sources)
+    if not sources:
+        parser.error(f"{given.root} has neither {' nor '.join(f'{folder}/' for folder in FOLDERS.values())}")
+    own = given.out / "choices.csv"
+    have = [*(given.have or [PUBLISHED]), *([own] if own.exists() else [])]
+    parts = missing_parts(Board.load(given.board), have, sources)
     if given.root is None:
         writer = csv.writer(sys.stdout)
         writer.writerows([part.cell, part.seed] for part in parts)

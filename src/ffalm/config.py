@@ -27,18 +27,18 @@ from ffalm.system import toml
 from ffalm.targets.candidates import lagrangian_title
 from ffalm.targets.target import Target, check_confidence
 
-#: Settings that change how fast a run is computed, or where, and its numbers up to rounding at most.
+#: Settings of how and where a run is computed, which change its results by rounding at most.
 OF_THE_MACHINE = ("engine", "device", "channels_last", "compiled", "checkpoint_every", "workers", "plugins")
 _LONGEST_KEY = 100
 
 
-#: Settings of what is chosen from finished runs: they change no run.
+#: Settings of the choice among finished runs, which change no run.
 AFTER_TRAINING = ("target", "repair", "confidence", "scope")
 
 
 @dataclass(frozen=True)
 class AlgorithmEntry:
-    """An algorithm in a study, with the label under which tables show it."""
+    """An algorithm in a study, with its label in tables."""
 
     key: str  # its section in the file and the name of its run folders
     algorithm: Algorithm
@@ -104,11 +104,11 @@ class StudyConfig(StudySettings):
         look_up("engine", self.engine, {**ENGINES, "auto": None})
 
     def of_run(self, entry: AlgorithmEntry, alpha: float, seed: int) -> StudyConfig:
-        """The study of one of the runs alone."""
+        """The study of a single run."""
         return replace(self, entries=(entry,), alphas=(alpha,), seeds=(seed,))
 
     def to_plain(self) -> dict[str, Any]:
-        """The complete nested settings: `parse` gives the study back, whatever the defaults become."""
+        """The complete nested settings, from which `parse` gives the same study even if defaults change."""
         data = to_plain(self.data)
         return {
             "seeds": list(self.seeds),
@@ -123,7 +123,7 @@ class StudyConfig(StudySettings):
         }
 
     def essence(self) -> dict[str, Any]:
-        """The settings that decide the numbers: without those of the machine, the data's folder and presets' names."""
+        """The settings that determine the results: all but the machine's, the data's folder and presets' names."""
         left_out = (*OF_THE_MACHINE, *AFTER_TRAINING)
         plain = {name: value for name, value in self.to_plain().items() if name not in left_out}
         plain["data"].pop("root", None)
@@ -147,7 +147,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """Check the shape of a whole configuration: sections are tables, and what is looked up by name is a text.
+    """Check that a configuration's sections are tables and that names of things are texts.
 
     Call it before reading nested settings; the values within a section are checked by `build`.
     """
@@ -209,7 +209,7 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
 
 
 def section(settings: Mapping[str, Any], name: str, path: str | None = None) -> dict[str, Any]:
-    """A part of nested settings, empty where it is left out; `path` is what messages call it."""
+    """A section of nested settings, empty if it is left out; `path` is its name in messages."""
     found, path = settings.get(name, {}), path or name
     if not isinstance(found, Mapping):
         raise UserError(f"The part {path!r} of a configuration must be a section, [{path}]; got {short_repr(found)}.")
@@ -259,5 +259,5 @@ def model_of(settings: Mapping[str, Any], folder: Path | None = None) -> Archite
 
 
 def privacy_of(settings: Mapping[str, Any]) -> Privacy | None:
-    """Differential privacy from its section; none where the section is empty or left out."""
+    """Differential privacy from its section; None if the section is empty or left out."""
     return build(Privacy, settings, "privacy") if settings else None

@@ -1,4 +1,4 @@
-"""Settings are frozen dataclasses: `build` makes one from names and values that a user typed, `to_plain` undoes it.
+"""Settings are frozen dataclasses. `build` makes one from names and values that a user typed; `to_plain` undoes it.
 
 Settings check their own values in `__post_init__`; `build` checks names and types, so that a typing error in a TOML
 file, a flag or a keyword is answered with the nearest known name instead of a traceback.
@@ -86,7 +86,7 @@ def to_plain(settings: Any) -> dict[str, Any]:
 
 
 def typed(cls: type[T]) -> type[T]:
-    """Class decorator for settings that users make in Python too: their values are checked as `build` checks them."""
+    """Class decorator for settings that users also make in Python: their values are checked as in `build`."""
     original: Any = cls.__init__
     signature = inspect.signature(original)
     own = [name for name in signature.parameters if name != "self"]
@@ -109,7 +109,7 @@ def typed(cls: type[T]) -> type[T]:
 
 
 def flag(help: str, panel: str, name: str | None = None, **limits: float) -> dict[str, Any]:
-    """Metadata of a dataclass field that is a command line flag too, under its own name unless another is given.
+    """Metadata of a dataclass field that is also a command line flag, under its own name unless another is given.
 
     `limits` are its range (see `check_ranges`). A setting without a flag is explained by the metadata "about".
     """
@@ -117,12 +117,12 @@ def flag(help: str, panel: str, name: str | None = None, **limits: float) -> dic
 
 
 def setting(default: Any, help: str, **limits: float) -> Any:
-    """A dataclass field of a setting with a sentence on what it means, and its range: see `check_ranges`."""
+    """A dataclass field with a sentence on its meaning, which is also the help of its flag, and its range."""
     return dataclasses.field(default=default, metadata={"help": help, **limits})
 
 
 def described(about: str, default: Any = dataclasses.MISSING, **limits: float) -> Any:
-    """A dataclass field of a setting without a flag of its own: a sentence on what it means, its default and range."""
+    """A dataclass field without a flag: a sentence on its meaning, its default and range."""
     return dataclasses.field(default=default, metadata={"about": about, **limits})
 
 
@@ -169,13 +169,13 @@ def with_keywords(*classes: type) -> Callable[[T], T]:
 
 
 def number_text(value: float) -> str:
-    """A number as a part of a name: six digits where these are the number, else all of its digits."""
+    """A number as part of a name, with six digits if these are exact, else with all digits."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
 
 def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings with others on top."""
+    """Nested settings, overridden by others."""
     result = dict(base)
     for name, value in top.items():
         below = result.get(name)
@@ -201,7 +201,7 @@ def _converted(value: Any, kind: type) -> Any:
 
 
 def _fitted(value: Any, hint: Any, what: str) -> Any:
-    """The value as its type hint wants it (an int for a float, a list for a tuple), or a `UserError`."""
+    """The value converted to its type hint (an int to a float, a list to a tuple), or a `UserError`."""
     origin = typing.get_origin(hint)
     if origin in (Union, types.UnionType):
         options = typing.get_args(hint)

@@ -102,13 +102,13 @@ def test_a_study_over_processes_with_a_plugin_survives_a_kill_leaves_no_worker_a
 
 
 def test_ctrl_c_keeps_everything_and_says_so(flags: list[str], tmp_path: Path) -> None:
-    out = tmp_path / "out"
+    out = tmp_path / "our study"
     process = start("compare", *flags, "--rounds", 400, "--workers", 2, "--out", out)
     _wait(process, out, 5)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert f"ffalm compare --out {out} --resume" in said
+    assert f"ffalm compare --out '{out}' --resume" in said
     assert "Traceback" not in said
     assert _progress(out) >= 5
     assert not _members_of(process.pid)

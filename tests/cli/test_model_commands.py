@@ -133,7 +133,7 @@ def test_an_image_whose_name_is_no_text_is_named(of_images: Path, capsys: pytest
     photos = of_images.with_name("photos")
     (photos / "a.png").rename(photos / os.fsdecode(b"\xe9.png"))
     assert run(["predict", str(of_images), str(photos), "--out", str(of_images.with_name("out.csv"))]) == 2
-    assert "The name of the image '\\udce9.png' is no UTF-8" in capsys.readouterr().err
+    assert "The name of the image '\\udce9.png' is not UTF-8" in capsys.readouterr().err
 
 
 def test_the_file_that_is_read_is_never_written_over(

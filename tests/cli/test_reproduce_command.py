@@ -84,7 +84,7 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(cli: Cli, finished: Pa
         (["table-2", "--scale", "smoke", "--seeds", "none"], "--seeds takes a number"),
         (["table-2", "--resume"], "--resume needs the folder"),
         (["table-2", "--scale", "smoke", "--vary", "partition"], "--vary changes nothing in table-2: leave it out."),
-        (["table-2", "--scale", "smoke", "--algorithms", ","], "--algorithms names nothing"),
+        (["table-2", "--scale", "smoke", "--algorithms", ","], "--algorithms is empty"),
         (["rate", "--seeds", "3"], "--seeds changes nothing in rate"),
         (["example", "--metric", "piecewise"], "--metric changes nothing in example"),
         (["example", "--data-root", "faces"], "--data-root changes nothing in example"),

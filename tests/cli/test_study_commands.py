@@ -197,9 +197,9 @@ def test_owners_and_a_number_of_clients_contradict_each_other(cli: Cli, flags: l
     [
         ("--partition iid --alpha 3", "the partition 'iid' does not use it"),
         ("--preset paper", "none of these algorithms has presets"),
-        ("--target none --repair single", "there is none: name one with --target"),
-        ("--target none --confidence 0.9", "there is none: name one with --target"),
-        ("--target none --target-scope sites", "there is none: name one with --target"),
+        ("--target none --repair single", "there is no fairness target: name one with --target"),
+        ("--target none --confidence 0.9", "there is no fairness target: name one with --target"),
+        ("--target none --target-scope sites", "there is no fairness target: name one with --target"),
         ("--target-scope both", "name its owner column"),
     ],
 )

@@ -112,12 +112,12 @@ def test_the_order_of_settings_does_not_change_a_key() -> None:
         (('"dpd <= 0.05"', '"dpd <= 0.05", "dpd <= 5 %"'), "'dpd <= 0.05' twice"),
         (("[cells.people]", '[cells."people!"]\n[cells.people]'), "would share the folder 'people'"),
         (("[cells.people]", '[cells."人"]'), "letters a to z"),
-        (("budget = 3", 'budget = "3"'), "number of settings; got '3'"),
+        (("budget = 3", 'budget = "3"'), "whole number; got '3'"),
         (("aims = true", 'aims = "false"'), "true or false; got 'false'"),
-        (("settings = [{}, { penalty = 5.0 }]", "settings = { penalty = 5.0 }"), "are a list such as"),
-        (("settings = [{}, { penalty = 5.0 }]", "dpd = [1]"), "are a list such as"),
-        (("[cells.people]", '[cells.people]\ntarget = "eod <= 0.1"'), "'target' would: leave it out"),
-        (("[study]", '[study]\nconfidence = 0.9'), "'confidence' would: leave it out"),
+        (("settings = [{}, { penalty = 5.0 }]", "settings = { penalty = 5.0 }"), "must be a list such as"),
+        (("settings = [{}, { penalty = 5.0 }]", "dpd = [1]"), "must be a list such as"),
+        (("[cells.people]", '[cells.people]\ntarget = "eod <= 0.1"'), "replace the setting 'target'"),
+        (("[study]", '[study]\nconfidence = 0.9'), "replace the setting 'confidence'"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_board_is_named(tmp_path: Path, change: tuple[str, str], told: str) -> None:

@@ -54,7 +54,7 @@ def test_cells_whose_files_are_not_named_are_left_out(tmp_path: Path) -> None:
         SMALL.replace('source = "census", rows = 2000', 'source = "adult"') + "[cells.made]\ndata = {rows = 2000}"
     )
     result = run_board(Board.load(file, methods=["fedavg"]), tmp_path / "out", CHANGES)
-    assert result.left_out == ["people: name the folder with the files of adult by --root."]
+    assert result.left_out == ["people: give the folder with the files of adult with --root."]
     assert {one.cell for one in result.choices} == {"made"}
 
 

@@ -80,7 +80,7 @@ def test_cells_of_which_the_files_have_no_choices_are_named_on_the_page(write: W
         app, ["leaderboard", "--board", "faces", "--choices", str(file), "--out", str(tmp_path / "o")]
     )
     assert result.exit_code == 0, result.output
-    assert "- celeba, alpha 5: the files have no choices of it." in (tmp_path / "o" / "leaderboard.md").read_text()
+    assert "- celeba, alpha 5: the files hold no choices of it." in (tmp_path / "o" / "leaderboard.md").read_text()
 
 
 def test_entries_come_in_the_order_of_one_run_whatever_the_order_of_files(write: Write, faces: Board) -> None:
@@ -208,7 +208,7 @@ def test_files_without_a_choice_of_the_board_are_refused(
     file = write("a.csv", [line for line in LINES if "celeba, alpha 5" not in line])
     words = ["leaderboard", "--board", "faces", "--choices", str(file), "--cells", "celeba, alpha 5"]
     assert run([*words, "--out", str(tmp_path / "out")]) == 2
-    assert "is of the cells and methods that --cells and --methods name" in capsys.readouterr().err
+    assert "is of the cells and methods given with --cells and --methods" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

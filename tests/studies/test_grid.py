@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ffalm.config import parse
 from ffalm.errors import UserError
 from ffalm.outcome import LeftOut
 from ffalm.studies.execution import plan_execution
-from ffalm.studies.grid import drop_incompatible, forget_changed_data, plans, run_of
+from ffalm.studies.grid import _state, drop_incompatible, forget_changed_data, plans, run_of
 
 SETTINGS: dict[str, Any] = {"seeds": 1, "clients": 2, "rounds": 1, "target": None, "engine": "loop", "model": "linear"}
 SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
@@ -32,6 +33,18 @@ def test_a_study_reads_a_file_that_has_changed_again(tmp_path: Path, monkeypatch
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")  # where the same name is another file
     assert rows(400) == 80
+
+
+def test_files_in_the_folder_of_a_source_are_looked_at_too(tmp_path: Path) -> None:
+    (tmp_path / "faces").mkdir()
+    (tmp_path / "adult.data").write_text("39, State-gov")
+    source = SimpleNamespace(root=str(tmp_path))
+    states = [_state(source)]
+    (tmp_path / "adult.data").write_text("39, State-gov, Bachelors")
+    states.append(_state(source))
+    (tmp_path / "faces" / "1_0_0.jpg").touch()
+    states.append(_state(source))
+    assert states[0] != states[1] != states[2] == _state(source)
 
 
 def test_another_thread_may_read_data_while_a_study_looks_for_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ def test_no_blind_rule_is_fitted_to_rows_that_have_changed(blind_study: ffalm.St
     whole = file.read_text()
     head, *rows = whole.splitlines(keepends=True)
     file.write_text("".join([head, *reversed(rows)]))  # other rows are held out now
-    with pytest.raises(UserError, match="has changed since it was begun"):
+    with pytest.raises(UserError, match="has changed since it was started"):
         ffalm.Study.load(blind_study.folder).answer()
     file.write_text(whole)
     assert ffalm.Study.load(blind_study.folder).answer().chosen.kind == "blind"

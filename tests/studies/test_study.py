@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
 import typing
 from pathlib import Path
@@ -222,6 +223,19 @@ def test_a_model_that_cannot_be_sent_to_workers_is_refused() -> None:
         )
 
 
+def test_a_script_from_standard_input_has_no_workers(tmp_path: Path) -> None:
+    """A worker would look for a file named <stdin> and die."""
+    script = (
+        "import ffalm\n"
+        "ffalm.compare('census', 'fedavg', seeds=2, workers=2, rounds=1, clients=2, engine='loop', target=None,\n"
+        "              model='linear', data_settings={'rows': 300})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-"], input=script, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "UserError: Worker processes cannot read a script from standard input" in done.stderr
+
+
 def test_a_model_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def net() -> nn.Module:
         return nn.Linear(3, 2)
@@ -229,7 +243,7 @@ def test_a_model_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.Monkey
     net.__module__, net.__qualname__ = "__main__", "net"
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "net", net, raising=False)
-    with pytest.raises(UserError, match="the function net is known to this session alone"):
+    with pytest.raises(UserError, match="the function net exists only in this session"):
         ffalm.compare(federation(), "fedavg", seeds=2, workers=2, rounds=1, model=net, engine="loop")
 
 
@@ -238,7 +252,7 @@ def test_an_algorithm_of_a_notebook_is_not_sent_to_workers(monkeypatch: pytest.M
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     monkeypatch.setattr(ffalm.FedProx, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "FedProx", ffalm.FedProx, raising=False)
-    with pytest.raises(UserError, match="the class FedProx is known to this session alone"):
+    with pytest.raises(UserError, match="the class FedProx exists only in this session"):
         ffalm.compare(federation(), ffalm.FedProx(), seeds=2, workers=2, rounds=1, engine="loop")
 
 
@@ -299,5 +313,5 @@ def test_a_study_is_resumed_only_with_the_settings_data_and_engine_it_was_begun_
     ffalm.compare(table, "fedavg", **asked, resume=True)
     written = (out / "config.toml").read_text()
     (out / "config.toml").write_text(written.replace("lr = 0.05", "lr = 0.04"))
-    with pytest.raises(UserError, match="other settings than the study was begun with"):
+    with pytest.raises(UserError, match=r"settings in config\.toml have changed since the study was started"):
         compute_study(parse(read(out / "config.toml")), out, existing="resume")

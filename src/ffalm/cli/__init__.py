@@ -110,7 +110,7 @@ def _root(
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command line and return its exit code; a user's mistake is answered with one sentence."""
+    """Run a command line and return its exit code; for a user's mistake, print one sentence."""
     try:
         require(not any("\0" in one for one in arguments), "An argument holds a null character: leave it out.")
         prepare(arguments)
@@ -119,7 +119,7 @@ def run(arguments: list[str]) -> int:
         # Typer and click may both add a suggestion; one is enough.
         message = str(getattr(error, "message", error))
         text = message if "Did you mean" in message else error.format_message()  # type: ignore[attr-defined]
-        if text.strip():  # a group of commands without one shows its help, and there is no more to say
+        if text.strip():  # empty for a group without a command, which shows its help
             _say(UserError(text))
         return 2
     except Stopped as stopped:
@@ -129,7 +129,7 @@ def run(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:  # as in `ffalm data | head`
         return 141
-    except SystemExit as leaving:  # rich leaves with 1 where nobody reads its tables any more
+    except SystemExit as leaving:  # rich exits with 1 once nobody reads its tables
         if not isinstance(leaving.__context__, BrokenPipeError):
             raise
         return 141
@@ -145,13 +145,13 @@ def run(arguments: list[str]) -> int:
 
 
 def _say(text: object) -> None:
-    """Print to standard error; where that fails, as on a full disk, the exit code still says what happened."""
+    """Print to standard error; if that fails, as on a full disk, the exit code still says what happened."""
     with contextlib.suppress(OSError):
         print(f"ffalm: {text}", file=sys.stderr)
 
 
 def _open_streams() -> None:
-    """Reopen streams that a daemon closed: else the next opened files get their descriptors, and our messages."""
+    """Reopen streams that a daemon closed, or the next opened files would get their descriptors and our messages."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
@@ -167,18 +167,18 @@ def main() -> None:
         sys.exit(2)
     if not os.environ.get("COLUMNS", "").strip("0"):  # a terminal of width 0 would show nothing
         os.environ.pop("COLUMNS", None)
-    if "_FFALM_COMPLETE" in os.environ:  # a shell asks for completions of these words
+    if "_FFALM_COMPLETE" in os.environ:  # a shell wants completions of these words
         prepare(" ".join(os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")).split())
     # At exit, garbage collection would scan every object of torch twice and free nothing: 0.2 s.
     atexit.register(gc.freeze)
-    for stream in (sys.stdout, sys.stderr):  # escapes where the terminal or file does not take UTF-8
+    for stream in (sys.stdout, sys.stderr):  # escape what the terminal or file cannot encode
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.exit(_flushed(run(sys.argv[1:])))
 
 
 def _flushed(code: int) -> int:
-    """The exit code once the rest of the output is written; what cannot be is dropped, or Python would try it again."""
+    """Flush the output and return the exit code; what cannot be written is dropped, or Python would try it again."""
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -15,7 +15,7 @@ from ffalm.privacy import Mechanism
 
 @dataclass(frozen=True)
 class AlgorithmFacts:
-    """An algorithm as `ffalm algorithms` shows it; None where it depends on settings that have no default."""
+    """An algorithm as `ffalm algorithms` shows it; None for what depends on settings without a default."""
 
     name: str
     title: str
@@ -59,7 +59,7 @@ def facts_of(cls: type[Algorithm]) -> AlgorithmFacts:
 
 
 def _paragraphs(cls: type[Algorithm]) -> list[str]:
-    """The paragraphs of the class's own docstring; the signature that `dataclass` generates is none."""
+    """The paragraphs of the class's own docstring, ignoring the signature that `dataclass` generates."""
     written = vars(cls).get("__doc__") or ""
     if written.startswith(f"{cls.__name__}("):
         written = ""
@@ -67,7 +67,7 @@ def _paragraphs(cls: type[Algorithm]) -> list[str]:
 
 
 def _instance(cls: type[Algorithm]) -> Algorithm | None:
-    """The algorithm with its defaults, or with a preset's settings; None where neither is enough."""
+    """The algorithm with its defaults or a preset's settings; None if neither is enough."""
     for settings in ({}, *cls.presets().values()):
         try:
             return cls(**settings)

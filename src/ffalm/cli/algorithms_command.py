@@ -1,4 +1,4 @@
-"""`ffalm algorithms`: what is registered, which engines run it, and what its settings mean."""
+"""`ffalm algorithms`: the registered algorithms, their engines and the meaning of their settings."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _describe(console: Console, facts: AlgorithmFacts) -> None:
 
 
 def uses_of(facts: AlgorithmFacts) -> str:
-    """Where the algorithm can be used beside a simulation."""
+    """Where the algorithm can be used outside of simulations."""
     return (
         f"Real federations: {_yes(facts.federated)}; secure aggregation: {_yes(facts.secure)}; "
         f"differential privacy: {_yes(facts.private)}{_train_rows(facts)} (with the default settings)"
@@ -93,7 +93,7 @@ def uses_of(facts: AlgorithmFacts) -> str:
 
 
 def engines_of(facts: AlgorithmFacts, brief: bool = False) -> str:
-    """The engines that run the algorithm; `brief`: those that do not."""
+    """The engines that run the algorithm, or briefly those that do not."""
     if facts.engines is None:
         return "by settings"
     missing = [name for name, reason in facts.engines.items() if reason is not None]
@@ -112,7 +112,7 @@ def _yes(value: bool | None) -> str:
 
 
 def _train_rows(facts: AlgorithmFacts) -> str:
-    """What differential privacy asks for in a real federation."""
+    """What differential privacy requires in a real federation."""
     return ", with sites if gaps are measured on training rows" if facts.private and facts.held_out else ""
 
 

@@ -1,4 +1,4 @@
-"""`ffalm audit`: fairness of predictions or scores made anywhere; exit code 3 where a condition of --fail-if holds."""
+"""`ffalm audit`: fairness of predictions or scores made anywhere; exit code 3 if a condition of --fail-if holds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILED = 3
 
 _column = partial(typer.Option, rich_help_panel="Columns of the file")
 _output = partial(typer.Option, rich_help_panel="Output")
-_WIDE = 120  # a terminal of so many columns has room for an interval next to every rate
+_WIDE = 120  # columns of a terminal with room for an interval next to every rate
 
 
 def audit(
@@ -75,7 +75,7 @@ def audit(
 
 
 def finish_audit(found: Audit, conditions: Sequence[str], out: Path | None, as_json: bool) -> None:
-    """Write the page, print everything, and end with code 3 where a condition holds."""
+    """Write the page, print everything, and exit with code 3 if a condition holds."""
     from ffalm.report.audit_report import PAGE_MARK, to_plain, write_page
 
     failures = found.failures(conditions)

@@ -79,7 +79,7 @@ def check(**values: Any) -> None:
 
     whole = overrides(values, _CHECK)
     settings = whole.pop("data", {})
-    require(not whole, f"`ffalm data check` takes settings of data alone, such as data.rows; got {', '.join(whole)}.")
+    require(not whole, f"`ffalm data check` takes only settings of data, such as data.rows; got {', '.join(whole)}.")
     require(
         isinstance(settings, dict), f"The part 'data' of a configuration must be a section; got {short_repr(settings)}."
     )
@@ -102,7 +102,7 @@ def get(
     from ffalm.data.download import fetch
 
     acs = name == "acs"
-    require(acs or (states is None and year is None), "--states and --year are for acs alone.")
+    require(acs or (states is None and year is None), "--states and --year are for acs only.")
     asked = publication(listed(states or ""), YEAR if year is None else year) if acs else name
     for fetched in fetch(asked, root):
         typer.echo(fetched.message)

@@ -1,4 +1,4 @@
-"""What the command line says about an error that the user, a plugin or the machine caused, not a bug of ours."""
+"""Messages for errors that the user, a plugin or the machine caused, as opposed to bugs of ours."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def explained(error: BaseException) -> str | None:
 
 
 def _of_the_disk(error: OSError) -> str:
-    """A full or protected disk, a name that is too long, a folder that was moved while a run wrote into it."""
+    """For a full or protected disk, a name that is too long, or a folder that was moved during a run."""
     place = "The disk" if error.filename is None else printable(str(error.filename))
     return f"{place} cannot be read or written: {reason(error)}."
 
 
 def _not_loaded(error: BaseException) -> bool:
-    """Whether a library could not be loaded into memory, as under `ulimit -v`; only the loader's message says so."""
+    """Whether a library did not fit into memory, as under `ulimit -v`; only the loader's message shows it."""
     words = ("failed to map segment", "Cannot allocate memory", "cannot allocate memory")
     return isinstance(error, ImportError) and any(word in str(error) for word in words)
 

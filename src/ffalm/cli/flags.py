@@ -30,7 +30,7 @@ class Flag:
     panel: str
     path: str | None = None
     default: Any = None
-    parse: Callable[[str], Any] | None = None  # makes a setting of the text
+    parse: Callable[[str], Any] | None = None  # converts the text to a setting
     also: str | None = None  # another name for the same option
 
     @property
@@ -84,7 +84,7 @@ COMMON = (
 
 @cache
 def study_flags() -> tuple[Flag, ...]:
-    """The flags that `run` and `compare` share; made for these commands only, since the partition needs numpy."""
+    """The flags that `run` and `compare` share, made only for these commands, since the partition needs numpy."""
     from ffalm.partition import Partition
     from ffalm.run_settings import Privacy, StudySettings, Training
 
@@ -139,7 +139,7 @@ _pending: dict[str, Callable[[], None]] = {}
 
 
 def takes(name: str, flags: Callable[[], tuple[Flag, ...]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator: a command that takes keyword arguments gets these flags besides its own, once it is called."""
+    """Decorator for a command with keyword arguments: add these flags to its own, once it is called."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         given = inspect.signature(command, eval_str=True).parameters.values()
@@ -158,14 +158,14 @@ def takes(name: str, flags: Callable[[], tuple[Flag, ...]]) -> Callable[[Callabl
 
 
 def prepare(arguments: list[str]) -> None:
-    """Make the flags of the commands that a command line names; listing all commands needs none."""
+    """Make the flags of the commands named on a command line; listing all commands needs none."""
     for name in arguments:
         if name in _pending:
             _pending.pop(name)()
 
 
 def overrides(values: Mapping[str, Any], flags: tuple[Flag, ...] | None = None) -> dict[str, Any]:
-    """The nested settings that the given flags ask for; empty where none was given."""
+    """The nested settings that the given flags set."""
     settings: dict[str, Any] = {}
     if values.get("data"):
         name = str(values["data"])
@@ -211,7 +211,7 @@ def put(settings: dict[str, Any], path: str, value: Any) -> None:
 
 
 def literal(text: str) -> Any:
-    """A value as TOML would read it, and plain text where it would not."""
+    """A value as TOML reads it, or plain text if it is not TOML."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # no TOML, numbers of thousands of digits, brackets nested too deeply
@@ -237,7 +237,7 @@ def seeds_of(text: str) -> list[int]:
 
 
 def alphas_of(text: str) -> list[float]:
-    """One Dirichlet alpha or several with commas."""
+    """One Dirichlet alpha, or several separated by commas."""
     try:
         return [float(name) for name in listed(text)]
     except ValueError:

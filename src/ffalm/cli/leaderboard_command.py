@@ -39,8 +39,8 @@ def leaderboard(
     choices: Annotated[
         str | None,
         typer.Option(
-            help="Files choices.csv of parts of the board, plain or .gz, comma-separated: they are joined and ranked, "
-            "and nothing is trained. Default: none."
+            help="Comma-separated choices.csv or .csv.gz files of parts of the board, to join and rank without "
+            "training. Default: none."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for all runs; what it holds is not computed again.")] = Path(
@@ -86,17 +86,17 @@ def leaderboard(
 
 
 def _stored(choices: str, out: Path) -> list[Path]:
-    """The files of choices; one that the joined choices would replace is refused, since it may hold more than they."""
+    """The files of choices; a file that the joined choices would replace is refused, since it may hold more."""
     files = [Path(name) for name in listed(choices)]
     require(bool(files), "--choices takes one file of choices or several, comma-separated; got none.")
     written = out / "choices.csv"
     replaced = any(file.exists() and written.exists() and file.samefile(written) for file in files)
-    require(not replaced, f"The joined choices would replace {str(written)!r}: name another folder by --out.")
+    require(not replaced, f"The joined choices would replace {str(written)!r}: name another folder with --out.")
     return files
 
 
 class _Progress:
-    """Trains a cell's study and prints its progress now and then."""
+    """Trains a cell's study and prints its progress every few seconds."""
 
     def __init__(self, cells: int, quiet: bool, command: str) -> None:
         self._cells, self._quiet, self._command = cells, quiet, command
@@ -109,14 +109,14 @@ class _Progress:
         optional = [entry.key for entry in config.entries]
         with begin(config, folder, optional, "share", self._command) as begun:
             self._rounds = len(begun.left) * config.training.rounds
-            self._remaining, self._told = RemainingTime(self._rounds), time.monotonic()
+            self._remaining, self._printed = RemainingTime(self._rounds), time.monotonic()
             say(f"{cell} ({len(self._seen)} of {self._cells}): {len(begun.left)} runs to train", self._quiet)
             return begun.compute(self._count)
 
     def _count(self, plan: RunPlan, record: Record) -> None:
         now = time.monotonic()
         left = self._remaining.seconds(plan, record["round"], now)
-        if left is not None and now - self._told > _SECONDS_PER_LINE:
-            self._told = now
+        if left is not None and now - self._printed > _SECONDS_PER_LINE:
+            self._printed = now
             done = 1 - self._remaining.rounds / self._rounds
             say(f"  {done:.0%}, about {left:.0f} s left for this cell", self._quiet)

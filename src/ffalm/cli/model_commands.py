@@ -36,7 +36,8 @@ def predict(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="CSV file to write. Default: print to the terminal.")] = None,
     copy: Annotated[
-        str | None, typer.Option(help="Columns of the file to copy, such as an id; several with commas. Default: none.")
+        str | None,
+        typer.Option(help="Columns of the file to copy, such as an id; several, comma-separated. Default: none."),
     ] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Add the probability of every label.")] = False,
     separator: TrainedSeparator = None,
@@ -105,7 +106,7 @@ def _write_or_print(text: str, out: Path | None, mark: str, what: str, rows: str
 
 
 def _with_columns(table: pd.DataFrame, reader: Preprocessing, data: Path, copy: str) -> pd.DataFrame:
-    """The predictions with columns copied from the input file, such as an id by which rows are matched."""
+    """The predictions with columns copied from the input file, such as an id."""
     import pandas as pd
 
     from ffalm.data.table_values import listed_columns
@@ -121,9 +122,9 @@ def _with_columns(table: pd.DataFrame, reader: Preprocessing, data: Path, copy: 
 def predictions(
     model: TrainedModel, reader: Preprocessing, data: Path, group: str | None, proba: bool
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The label and its probability for each row, and what a user should know about them.
+    """The label and its probability for each row, and notes for the user.
 
-    `reader` is the model's preprocessing, for a file that may be written in another way than that of training.
+    `reader` is the model's preprocessing, with the text format of this file, which may differ from that of training.
     """
     import pandas as pd
 
@@ -171,12 +172,12 @@ def predictions(
 
 
 def _image_names(images: list[Path], data: Path, notes: list[str]) -> list[str]:
-    """The names of images as they are written; adds a note on the other files of their folder."""
+    """The file names of images; adds a note on the other files in their folder."""
     from ffalm.data.decode import ENDINGS
 
     names = [image.name for image in images]
     odd = next((name for name in names if name.encode(errors="ignore").decode() != name), None)
-    require(odd is None, f"The name of the image {odd!r} is no UTF-8, in which predictions are written: rename it.")
+    require(odd is None, f"The name of the image {odd!r} is not UTF-8, in which predictions are written: rename it.")
     inside = sorted(data.iterdir()) if data.is_dir() else []
     shown = [one.name for one in inside if one.is_file() and not one.name.startswith(".")]
     others = [name for name in shown if not name.lower().endswith(ENDINGS)]

@@ -1,4 +1,4 @@
-"""What commands print: lines, JSON, and the answer to a fairness target."""
+"""Printing of lines, tables, JSON, and the answer to a fairness target."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def print_json(value: Any) -> None:
 
 
 def print_line(console: Console, text: str, style: str | None = None) -> None:
-    """Print a text as it is: neither wrapped nor coloured, whatever it holds."""
+    """Print a text as it is, neither wrapped nor coloured."""
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -50,7 +50,7 @@ def scores_text(record: Record) -> str:
 
 
 def print_results(tables: Iterable[Table | None], lines: Iterable[str] = (), heading: str = "") -> None:
-    """Print tables, then lines of text under a heading in bold, if there is one."""
+    """Print tables, each with a blank line below, then lines of text under a heading in bold, if there is one."""
     from rich.console import Console
 
     from ffalm.report.rendering import print_whole
@@ -58,6 +58,7 @@ def print_results(tables: Iterable[Table | None], lines: Iterable[str] = (), hea
     console = Console()
     for table in filter(None, tables):
         print_whole(console, table)
+        console.print()
     if heading:
         print_line(console, heading, "bold")
     for line in lines:
@@ -75,7 +76,7 @@ def print_answer(answer: Answer) -> None:
 
 
 def raise_if_diverged(*studies: Study) -> None:
-    """End a command whose results are written with the exit code of a training that diverged."""
+    """After the results are written, end with the exit code of a diverged training if a run diverged."""
     runs = [run for study in studies for run in study.results]
     diverged = [run.diverged for run in runs if run.diverged]
     if diverged:

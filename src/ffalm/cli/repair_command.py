@@ -90,7 +90,7 @@ def repair(
 
 
 def _read(file: Path, names: dict[str, str], drawn: bool, written: dict[str, Any]) -> pd.DataFrame:
-    """The columns by role, each row's number and, where draws depend on it, its content: see `_content`."""
+    """The columns by role, each row's number and, if draws depend on it, its content: see `_content`."""
     import pandas as pd
 
     from ffalm.data.table_codes import code_columns
@@ -106,13 +106,13 @@ def _read(file: Path, names: dict[str, str], drawn: bool, written: dict[str, Any
 
 
 def _named(frame: pd.DataFrame, names: dict[str, str]) -> tuple[pd.Series, pd.Series, pd.Series]:
-    """Scores, labels and groups under the names that they have in the file, which messages tell."""
+    """Scores, labels and groups under their names in the file, for messages."""
     score, label, group = (frame[role].rename(names[role]) for role in ("score", "label", "group"))
     return score, label, group
 
 
 def _content(frame: pd.DataFrame) -> Any:
-    """What the draws of a row without an id depend on: its columns, and how many rows before it are the same."""
+    """What the draws of a row without an id depend on: its columns and the number of equal rows before it."""
     first, *others = (frame[name].astype(str) for name in frame.columns)
     content = first.str.cat(others, sep="\0", na_rep="")
     return content.str.cat(content.groupby(content).cumcount().astype(str), sep="\0")

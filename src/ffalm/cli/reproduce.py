@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -115,7 +116,7 @@ def reproduce(
     with _claimed(folder, values["resume"], f"reproduce-{target}") as claimed:
         if not values["quiet"] and not set(wanted) <= set(_THEORY):
             _warn(said, request)
-        again = f"ffalm reproduce {target} --out {claimed} --resume"
+        again = f"ffalm reproduce {target} --out {shlex.quote(str(claimed))} --resume"
 
         def keep() -> None:
             make_folder(claimed)
@@ -159,7 +160,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     """The settings of the command line, as plain values that a file can store."""
     asked = {name: values[name] for name in ("target", "data_root", "scale", *_LISTS) if values[name] is not None}
     for name in _LISTS:
-        require(name not in asked or bool(answers(asked[name])), f"--{name} names nothing: name some, or leave it out.")
+        require(name not in asked or bool(answers(asked[name])), f"--{name} is empty: give names, or leave it out.")
     if "data_root" in asked:
         asked["data_root"] = str(Path(asked["data_root"]).resolve())
     if values["seeds"] is not None:
@@ -196,7 +197,7 @@ def _request(asked: dict[str, Any]) -> Request:
 
 @contextmanager
 def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
-    """The folder for the results: the given one, which is never overwritten, or a new one."""
+    """The folder for the results: the given one, or a new one; nothing is overwritten."""
     from ffalm.studies.study import new_folder
 
     if folder is None:
@@ -209,7 +210,7 @@ def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
                     place.rmdir()  # succeeds only if the folder is empty
         return
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"The output {folder} is a file; name a folder.")
+        raise UserError(f"The output {folder} is a file: name a folder.")
     if folder.exists() and any(folder.iterdir()):
         require(resume, f"The folder {folder} is not empty: continue it with --resume, or name another with --out.")
         require((folder / _STORED).exists(), f"The folder {folder} holds no reproduction to resume: name another.")
@@ -217,7 +218,7 @@ def _claimed(folder: Path | None, resume: bool, name: str) -> Iterator[Path]:
 
 
 def _made(name: str, request: Request, folder: Path, run: Runner) -> Artifact:
-    """One experiment; runs that the folder already holds are not repeated."""
+    """One experiment, without repeating runs that the folder holds."""
     if name in _THEORY:
         from ffalm import theory
         from ffalm.studies.study import make_folder

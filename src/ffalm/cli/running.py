@@ -1,4 +1,4 @@
-"""What the terminal shows of a study: what is about to run, the progress of its runs, and how to resume it."""
+"""A study on the terminal: what will run, the progress of its runs, and how to resume it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ffalm.studies.results import Study
     from ffalm.studies.study import OpenStudy
 
-_COLUMNS = 9  # columns of the table of clients, most of which fit into 80 characters
+_COLUMNS = 9  # columns of the table of clients, which usually fit into 80 characters
 _SECONDS_PER_LINE = 5.0
 _SECONDS_PER_ENDED_RUN = 0.5  # so that a study of a thousand runs does not print a thousand lines
 
@@ -45,7 +45,7 @@ def run_shown(
 ) -> Study:
     """Run a study to its end with its progress on the terminal; `values` are the command's flags.
 
-    `parent` is the folder by which the command is resumed, where the study is one of several in it.
+    `parent` is the folder with which the command is resumed if the study is one of several in it.
     """
     from rich.console import Console
 
@@ -64,7 +64,7 @@ def run_shown(
     chosen = " and choosing a learning rate on held-out rows" if free_rate and config.target is not None else ""
     say(f"Loading the data{chosen} ...", values["quiet"])
     with begin(config, out, optional, existing, typed, values["ray"], free_rate) as begun:
-        again = f"ffalm {command} --out {parent or begun.folder} --resume"
+        again = f"ffalm {command} --out {shlex.quote(str(parent or begun.folder))} --resume"
         with (
             Terminal(Console(stderr=True), begun, again, values["quiet"], clients=parent is None) as terminal,
             tracked(values.get("track"), begun.folder) as tracker,
@@ -81,14 +81,14 @@ def _both(first: Listener, second: Listener) -> Listener:
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """Print to standard error what is being done, unless `quiet`."""
+    """Print a message to standard error, unless `quiet`."""
     if not quiet:
         print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def resumable(again: str) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP end what is computed inside with `again`, the command that resumes it."""
+    """On Ctrl-C, SIGTERM and SIGHUP, end the block and report `again`, the command that resumes it."""
     with interrupting_signals():
         try:
             yield
@@ -98,9 +98,9 @@ def resumable(again: str) -> Iterator[None]:
 
 @contextmanager
 def interrupting_signals(hang_up: bool = True) -> Iterator[None]:
-    """SIGTERM, and with `hang_up` SIGHUP, which a closed terminal sends, raise `KeyboardInterrupt` inside.
+    """SIGTERM, and with `hang_up` SIGHUP, which a closed terminal sends, raise `KeyboardInterrupt` in the block.
 
-    A shell and the terminal may send the same one twice. Only the first counts, or it would end the clearing up too.
+    A shell and the terminal may both send a signal. Only the first one counts, or the second would end the cleanup.
     """
 
     def interrupt(number: int, *_: object) -> None:
@@ -116,7 +116,7 @@ def interrupting_signals(hang_up: bool = True) -> Iterator[None]:
 
 
 class Terminal:
-    """Shows a study on a console: what is about to run, then its rounds as bars on a terminal, as lines elsewhere.
+    """Shows a study on a console: what will run, then its rounds, as bars on a terminal and as lines elsewhere.
 
     `again` is the command that resumes the study.
     """
@@ -128,7 +128,7 @@ class Terminal:
         self._rounds = begun.config.training.rounds
         self._left = len(begun.left) * self._rounds
         self._remaining = RemainingTime(self._left)
-        self._told = time.monotonic()
+        self._printed = time.monotonic()
         self._bars: Progress | None = None
         self._tasks: dict[RunPlan, TaskID] = {}
         self._again, self._held = again, ExitStack()
@@ -162,8 +162,8 @@ class Terminal:
         pause = _SECONDS_PER_ENDED_RUN if number == self._rounds else _SECONDS_PER_LINE
         if self._bars is not None:
             self._update(self._bars, plan, record)
-        elif not self._quiet and (now - self._told > pause or left == 0):
-            self._told = now
+        elif not self._quiet and (now - self._printed > pause or left == 0):
+            self._printed = now
             ahead = "" if left is None else f", about {left:.0f} s left"
             self._print(f"{plan.title}: round {number}/{self._rounds}, {scores_text(record)}{ahead}")
 
@@ -211,7 +211,7 @@ class Terminal:
 
 
 def _catchable(hang_up: bool) -> list[signal.Signals]:
-    """Signals that stop a command as Ctrl-C does, except those that are ignored already, as under nohup."""
+    """Signals that stop a command, except those that are already ignored, as under nohup."""
     if threading.current_thread() is not threading.main_thread():
         return []
     names = ("SIGTERM", "SIGHUP") if hang_up else ("SIGTERM",)

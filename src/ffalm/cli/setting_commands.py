@@ -1,4 +1,4 @@
-"""`ffalm settings`, `ffalm models` and `ffalm init`: what can be set, and a file to set it in."""
+"""`ffalm settings`, `ffalm models` and `ffalm init`: the settings, and a configuration file with them."""
 
 from __future__ import annotations
 

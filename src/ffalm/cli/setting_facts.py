@@ -23,9 +23,9 @@ _ABOUT_ALGORITHMS = (
     "The algorithms to compare; their settings: ffalm algorithms NAME. Left out, they are these, and the Lagrangians\n"
     "follow the target. A file that names algorithms has no others, and no target but the one above."
 )
-#: Settings that a study chooses where they are left out, which a line at its default would prevent; and what it does.
+#: Settings that a study chooses if they are left out, so the file comments them out; with what it chooses.
 _CHOSEN = {
-    "kind": "Left out: plain, or silos where [data] names an owner.",
+    "kind": "Left out: plain, or silos if [data] names an owner.",
     "lr": "Left out: 0.05, or for a file of your own with a target the best of 0.05, 0.2, 0.5 and 1 on held-out rows.",
 }
 _EXAMPLES = {"leave_out": '"north"', "weights": '"resnet18.safetensors"'}  # for text settings whose default is none
@@ -38,7 +38,7 @@ class SettingSection:
     name: str
     about: str
     settings: tuple[Setting, ...]
-    optional: bool = False  # whether its mere presence changes what is done
+    optional: bool = False  # whether its presence alone changes what is done
 
 
 def sections() -> list[SettingSection]:
@@ -64,8 +64,8 @@ def sections() -> list[SettingSection]:
         ),
         SettingSection(
             "partition",
-            "How training rows are given to clients. Where [data] names an owner, its values are the clients: remove\n"
-            "clients and alpha then.",
+            "How training rows are split over clients. If [data] names an owner, its values are the clients: then\n"
+            "remove clients and alpha.",
             tuple(partition.values()),
         ),
         SettingSection(
@@ -87,8 +87,8 @@ def configuration() -> str:
     """A configuration file with every setting at its default: the study that `ffalm compare` makes without flags."""
     lines = [
         "# Settings of a study: run it with `ffalm compare --config THIS_FILE`; flags override this file.",
-        "# Every setting is at its default, so any line may be left out. What is commented out is off, or follows from",
-        "# the rest as its comment says.",
+        "# Every setting is at its default, so any line may be left out. Lines that are commented out are off, or",
+        "# depend on the rest as their comments say.",
     ]
     for section in sections():
         quiet = "# " if section.optional else ""

@@ -85,7 +85,7 @@ def compare(**values: Any) -> None:
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or a federation.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="Folder for the report; by default the same.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the report. Default: the same.")] = None,
     as_json: Json = False,
 ) -> None:
     """Rewrite the tables, curves and HTML page of a finished or interrupted study from its folder."""
@@ -112,7 +112,7 @@ def _study(
     usual: tuple[str, ...],
     seeds: int,
 ) -> None:
-    """Run a study to its end and show the results; `usual` are the algorithms if no flag names any."""
+    """Run a study to its end and show the results; `usual` are its algorithms if no flag names any."""
     from ffalm import config as configs
     from ffalm.data.table import Table
     from ffalm.partition import EACH
@@ -128,11 +128,10 @@ def _study(
     else:
         file = configs.read(values["config"]) if values["config"] else {}
         configs.check(merged(file, settings))
-        stated = bool(
-            configs.section(file, "algorithms")
-        )  # a file that names algorithms states its target too, or none
+        # a file that names algorithms also states its target, or has none
+        stated = bool(configs.section(file, "algorithms"))
         names = named or ([] if stated else list(usual))
-        if not named:  # the default algorithms that no flag names
+        if not named:  # of the default algorithms, those that no flag names
             optional = {*names} - {*settings.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
         base: dict[str, Any] = {"seeds": list(range(seeds))}
         if command == "compare" and not stated:
@@ -148,7 +147,7 @@ def _study(
     runs = len(plans(config))
     require(
         command == "compare" or runs == 1,
-        f"`ffalm run` makes one run, and these settings ask for {runs}: use `ffalm compare`.",
+        f"`ffalm run` makes one run, and these settings give {runs}: use `ffalm compare`.",
     )
     if config.partition.leave_out == EACH:
         _show_each(config, command, values, optional)
@@ -159,11 +158,11 @@ def _study(
 
 
 def _check_effects(config: StudyConfig, values: Mapping[str, Any]) -> None:
-    """Refuse flags that would change nothing, and say why."""
+    """Refuse flags that would change nothing."""
     kind = config.partition.kind
     needed = dict.fromkeys(config.partition.without_effect, f"the partition {kind!r} does not use it")
     if config.target is None:
-        aim = "it is about a fairness target, and there is none: name one with --target"
+        aim = "there is no fairness target: name one with --target"
         needed |= dict.fromkeys(("repair", "confidence", "target_scope"), aim)
     if not any(entry.algorithm.presets() for entry in config.entries):
         needed["preset"] = "none of these algorithms has presets"
@@ -189,7 +188,7 @@ def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | N
 
 
 def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], optional: Collection[str]) -> None:
-    """Compute or resume the study of all sites and one without each of them; then print and write the table."""
+    """Compute or resume the study of all sites and those without each site; then print and write the table."""
     from rich.console import Console
 
     from ffalm.studies.grid import drop_incompatible
@@ -225,12 +224,13 @@ def _show_each(config: StudyConfig, command: str, values: Mapping[str, Any], opt
     if values["json"]:
         print_json({"folder": folder, "files": files, "sites": done.records(), "notes": list(done.notes)})
     else:
-        print_results([done.table()], [f"Table: {files['csv']}; each study: ffalm report {folder}/FOLDER"])
+        each = f"ffalm report {shlex.quote(str(folder))}/FOLDER"
+        print_results([done.table()], [f"Table: {files['csv']}; each study: {each}"])
     raise_if_diverged(done.whole, *done.without.values())
 
 
 def _require_same_settings(folder: Path, plain: Mapping[str, Any]) -> None:
-    """Refuse a folder that was begun with other settings, or by another command: its settings would be lost."""
+    """Refuse a folder with other settings or of another command, whose settings would be lost."""
     from ffalm.config import parse, read
 
     stored = folder / "config.toml"
@@ -295,5 +295,5 @@ def _takes_images(run: Path) -> bool:
 
     try:
         return bool((read_json(run / "encoding.json")["preprocessing"] or {}).get("images"))
-    except (OSError, ValueError, KeyError, AttributeError):  # damaged, or none: no report reads it
+    except (OSError, ValueError, KeyError, AttributeError):  # missing or damaged; the report does not need it
         return False

@@ -65,7 +65,7 @@ def sweep(**values: Any) -> None:
 
 
 def _over(given: list[str]) -> dict[str, list[Any]]:
-    """Values by setting; the same setting given twice has all of them."""
+    """Values by setting; those of a setting given twice are joined."""
     found: dict[str, list[Any]] = {}
     for text in given:
         name, _, values = text.partition("=")
@@ -88,7 +88,7 @@ def _show(sweep: Sweep, bound: Target | None, as_json: bool) -> None:
     if bound is not None:
         try:
             found = best_at(fronts, bound)
-        except UserError as error:  # no point is within it: the fronts, which took the time, are a result all the same
+        except UserError as error:  # no point is within it, but the fronts are still a result
             unmet = str(error)
     if as_json:
         plain: dict[str, Any] = {

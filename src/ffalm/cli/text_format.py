@@ -1,4 +1,4 @@
-"""How the text file that a command reads is written: options of the commands whose files are made elsewhere."""
+"""Options for the text format of a file that a command reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TrainedEncoding = Annotated[str | None, _format(help=f"{_ENCODING} {_TRAINED}")]
 
 
 def text_format(separator: str | None, decimal: str | None, encoding: str | None) -> dict[str, Any]:
-    """The settings that are given, by the names that readers of tables have for them."""
+    """The given options, as arguments for readers of tables."""
     require(decimal in (None, ".", ","), f"--decimal takes a dot or a comma; got {decimal!r}.")
     given = {"separator": separator, "decimal": decimal, "encoding": encoding}
     return {name: value for name, value in given.items() if value is not None}

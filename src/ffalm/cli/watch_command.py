@@ -1,4 +1,4 @@
-"""`ffalm watch`: the page of a study or federation while it runs, on this machine alone."""
+"""`ffalm watch`: the page of a study or federation while it runs, on this machine only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def watch(
     except OSError as error:
         raise UserError(f"The port {port} cannot be used ({reason(error)}): name another with --port.") from None
     with server:
-        print(f"Watching {folder} at {server.address} on this machine alone; Ctrl-C ends it.", flush=True)
+        print(f"Watching {folder} at {server.address} on this machine only; Ctrl-C ends it.", flush=True)
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
@@ -40,7 +40,7 @@ def watch(
 
 
 class LivePage:
-    """The page of a folder, made again when its files have changed."""
+    """The page of a folder, rendered again when its files change."""
 
     def __init__(self, folder: Path, every: int) -> None:
         self._folder, self._every, self._lock = folder, every, threading.Lock()

@@ -8,9 +8,9 @@
     title = "FPFL"
     settings = [{ penalty = 1.0 }, { penalty = 5.0 }]
 
-`dpd` and `eod` instead of `settings` are settings for the bounds of one metric. Every method may have `budget`
-settings per metric at most. `repair` lets a method fit thresholds to the held-out rows, `aims = true` adds the
-Lagrangians of each bound, as `ffalm compare --target` does, and `training` is for a method that needs another training.
+`dpd` and `eod`, in place of `settings`, are for the bounds of one metric only. A method may have at most `budget`
+settings per metric. `repair` lets a method fit thresholds to the held-out rows, `aims = true` adds the Lagrangians of
+each bound, as `ffalm compare --target` does, and `training` changes the training of one method.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Method:
     title: str
     points: Mapping[str, Sequence[Mapping[str, Any]]]  # sections of a configuration by metric
     repair: Repair = "none"  # the kinds of thresholds that it may fit
-    scope: Scope = "federation"  # where the bound is to hold: "both" asks it of every site too
-    aims: bool = False  # whether it trains the Lagrangians of each bound too
+    scope: Scope = "federation"  # where the bound is to hold: "both" adds every site
+    aims: bool = False  # whether it also trains the Lagrangians of each bound
     training: Mapping[str, Any] = field(default_factory=dict)  # changes of the board's training
 
     def sections(self, target: Target) -> dict[str, dict[str, Any]]:
-        """The runs that it chooses from at a bound, by key; the same settings have the same key in every method."""
+        """The runs that it chooses from at a bound, by key; equal settings have the same key in every method."""
         own = {key_of(point): dict(point) for point in self.points[target.bounds[0].metric]}
         return own | {key_of(point): point for point in (lagrangians(target) if self.aims else {}).values()}
 
@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def slug(self) -> str:
-        """The name as that of its folder."""
+        """The name of its folder."""
         return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-")
 
 
@@ -79,19 +79,19 @@ class Board:
     methods: tuple[Method, ...]
     cells: tuple[Cell, ...]
     study: Mapping[str, Any] = field(default_factory=dict)  # settings that all cells share
-    budget: int = 4  # settings that a method may try a metric
-    trainings: tuple[Mapping[str, Any], ...] = ({},)  # that its methods have, also those that were left out by name
+    budget: int = 4  # settings that a method may try per metric
+    trainings: tuple[Mapping[str, Any], ...] = ({},)  # of all its methods, even those not picked
 
     @classmethod
     def load(cls, name: str | Path, cells: Sequence[str] = (), methods: Sequence[str] = ()) -> Board:
-        """A board of ours by its name, or a file; with fewer cells or methods where they are named."""
+        """One of our boards by name, or a board in a file; only the named cells and methods if any are named."""
         ours = {file.stem: file for file in sorted(BOARDS.glob("*.toml"))}
         plain = read(ours.get(str(name), Path(name)))
         require_known("part of a board", ("title", "targets", "budget", "study", "methods", "cells"), *plain)
         for key in ("targets", "methods", "cells"):
             require(bool(plain.get(key)), f"The board {str(name)!r} has no {key}: copy one of ours, {', '.join(ours)}.")
         study, budget = section(plain, "study"), plain.get("budget", cls.budget)
-        require(isinstance(budget, int), f"The budget of a board is a number of settings; got {short_repr(budget)}.")
+        require(isinstance(budget, int), f"The budget of a board must be a whole number; got {short_repr(budget)}.")
         check(study)
         for plugin in study.get("plugins", ()):  # which may register what methods name
             import_plugin(Path(plugin))
@@ -102,7 +102,8 @@ class Board:
         for settings in (study, *(cell.settings for cell in all_cells.values())):
             for name in ("algorithms", *AFTER_TRAINING):
                 require(
-                    name not in settings, f"The methods and targets of a board say what {name!r} would: leave it out."
+                    name not in settings,
+                    f"The methods and targets of a board replace the setting {name!r}: leave it out.",
                 )
         return cls(
             plain.get("title", str(name)),
@@ -115,7 +116,7 @@ class Board:
         )
 
     def configs(self, cell: Cell, changes: Mapping[str, Any], root: str | None) -> dict[int, StudyConfig]:
-        """The studies that train what the methods choose from in a cell, by the place of their training."""
+        """The studies of a cell that the methods choose from, by the index of their training in `trainings`."""
         found = {}
         for place, training in enumerate(self.trainings):
             sections: dict[str, dict[str, Any]] = {}
@@ -134,20 +135,20 @@ class Board:
 
 
 def _targets(texts: Any) -> tuple[Target, ...]:
-    """Bounds of one of the metrics that methods have settings for, each once: ranks are by one gap."""
-    require(isinstance(texts, list), f"The targets of a board are a list of texts; got {short_repr(texts)}.")
+    """The targets, each different, and each one bound of a metric that methods have settings for."""
+    require(isinstance(texts, list), f"The targets of a board must be a list of texts; got {short_repr(texts)}.")
     targets = tuple(map(Target.parse, texts))
     for target in targets:
         require(
             len(target.bounds) == 1 and target.bounds[0].metric in METRICS,
-            f"A target of a board is one bound of {' or '.join(METRICS)}; got '{target}'.",
+            f"A target of a board must be one bound of {' or '.join(METRICS)}; got '{target}'.",
         )
         require(targets.count(target) == 1, f"The board has the target '{target}' twice.")
     return targets
 
 
 def _require_folders(cells: Iterable[Cell]) -> None:
-    """Refuse cells whose runs would lie in one folder, and names that leave none."""
+    """Refuse cells that would share a folder, and names that give no folder."""
     taken: dict[str, str] = {}
     for cell in cells:
         other = taken.setdefault(cell.slug, cell.name)
@@ -162,12 +163,12 @@ def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
     known = ("title", "algorithm", "settings", *METRICS, "repair", "scope", "aims", "training")
     require_known(f"part of the method {name!r}", known, *given)
     algorithm, aims, repair = given.get("algorithm", name), given.get("aims", False), given.get("repair", "none")
-    require(isinstance(aims, bool), f"Whether the method {name!r} aims is true or false; got {short_repr(aims)}.")
+    require(isinstance(aims, bool), f"'aims' of the method {name!r} must be true or false; got {short_repr(aims)}.")
     tries = {metric: given.get(metric, given.get("settings", [{}])) for metric in METRICS}
     for listed in tries.values():
         require(
             isinstance(listed, list) and all(isinstance(one, Mapping) for one in listed),
-            f"The settings of the method {name!r} are a list such as [{{ penalty = 1.0 }}]; got {short_repr(listed)}.",
+            f"The settings of {name!r} must be a list such as [{{ penalty = 1.0 }}]; got {short_repr(listed)}.",
         )
     points = {metric: [_point(algorithm, one) for one in listed] for metric, listed in tries.items()}
     for metric, chosen in points.items():
@@ -183,14 +184,14 @@ def _method(name: str, given: Mapping[str, Any], budget: int) -> Method:
 
 
 def _point(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A section of a configuration, complete with the name and the preset that the name stands for."""
+    """A section of a configuration with its algorithm and the preset that the algorithm's name stands for."""
     name = given.get("name", algorithm)
     usual = algorithm_class(name).default_preset
     return {"name": name, **({} if usual is None else {"preset": usual}), **given}
 
 
 def key_of(point: Mapping[str, Any]) -> str:
-    """The name of a run: its algorithm and the settings that it is given."""
+    """The name of a run, made of its algorithm and settings."""
     texts = [f"{key}-{number_text(value) if isinstance(value, float) else value}"
              for key, value in sorted(point.items()) if key != "name"]  # fmt: skip
     return "-".join([str(point["name"]), *texts]).replace("/", "_")

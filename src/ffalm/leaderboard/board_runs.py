@@ -35,17 +35,17 @@ def run_board(
     root: str | None = None,
     train: Trainer | None = None,
 ) -> BoardResult:
-    """Train what is missing in the folder, and let every method choose.
+    """Train the runs that the folder lacks, and let every method choose.
 
-    Cells whose data lie in files are left out without a `root`, and so are methods that cannot take a cell's data.
+    Cells whose data are in files are left out without a `root`, and so are methods that cannot take a cell's data.
     """
     train = train or (lambda cell, config, folder: share(config, folder))
     waiting: list[Future[list[MethodChoice]]] = []
     left_out: list[str] = []
-    with ThreadPoolExecutor(1) as chooser:  # choosing keeps one core busy, and the next cell trains in other processes
+    with ThreadPoolExecutor(1) as chooser:  # it keeps one core busy while the next cell trains in other processes
         for cell in board.cells:
             if root is None and source_class(cell.source).needs_files:
-                left_out.append(f"{cell.name}: name the folder with the files of {cell.source} by --root.")
+                left_out.append(f"{cell.name}: give the folder with the files of {cell.source} with --root.")
                 continue
             studies = {
                 place: train(cell.name, config, out / cell.slug / (f"training-{place}" if place else "."))

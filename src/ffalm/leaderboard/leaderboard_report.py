@@ -64,7 +64,7 @@ def _total(one: Total, title: str, most: bool, cells: int) -> Row:
 
 
 def by_cell(board: Board, found: Sequence[Standing]) -> Table:
-    """Who is first in every cell, beside FedAvg if it is on the board; a section for each bound."""
+    """The first method of every cell, beside FedAvg if it is on the board; a section for each bound."""
     titles = {method.name: method.title for method in board.methods}
     figures = [Column("accuracy", "percent", 1), Column("gap", "percent", 1)]
     columns = [Column("Cell"), Column("First"), *figures, Column("held", "share"), Column("Tied with it")]
@@ -87,20 +87,20 @@ def by_cell(board: Board, found: Sequence[Standing]) -> Table:
 
 
 def _leaders(own: Sequence[Standing], titles: Mapping[str, str]) -> list[Cell | str | float | None]:
-    """The first of a cell at a bound and who is tied with it; else who comes nearest without a degenerate model."""
+    """The first of a cell at a bound and those tied with it; if none qualifies, the one with the smallest gap."""
     leading = [one for one in own if one.first]
     if leading:
         first, *tied = leading
         names = ", ".join(titles[one.method] for one in tied)
         return [Cell(titles[first.method], bold=True), first.accuracy, first.gap, first.held, names]
-    nearest = next((one for one in own if one.problem == BEYOND), None)  # they are ordered by their gaps
+    nearest = next((one for one in own if one.problem == BEYOND), None)  # ordered by gap
     if nearest is None:
         return ["nobody qualifies", None, None, None, ""]
     return [f"nobody; nearest {titles[nearest.method]}", nearest.accuracy, nearest.gap, nearest.held, ""]
 
 
 def of_cell(board: Board, found: Sequence[Standing], cell: str, seeds: int) -> Table:
-    """The methods in one cell, which has this number of seeds; cells of one board may have different ones."""
+    """The methods in one cell, with its number of seeds, which may differ between cells."""
     titles = {method.name: method.title for method in board.methods}
     columns = [
         Column("Method"),
@@ -125,7 +125,7 @@ def of_cell(board: Board, found: Sequence[Standing], cell: str, seeds: int) -> T
 
 
 def tidy(rows: Sequence[Standing] | Sequence[MethodChoice]) -> Table:
-    """Any of the records as a table for machines."""
+    """Standings or choices as a table for machines."""
     names = [one.name for one in dataclasses.fields(rows[0])]
     kinds = [Column(name, "text" if isinstance(getattr(rows[0], name), str) else "number", 9) for name in names]
     return Table("", kinds, [Section([row(*(_plain(getattr(one, name)) for name in names)) for one in rows])])

@@ -1,4 +1,4 @@
-"""What each method reaches in a cell: every seed is a user who chooses a model on the held-out rows of one federation.
+"""What each method reaches in a cell, where every seed is a user who chooses a model on held-out rows.
 
 All methods choose by one rule, that of `ffalm compare --target` for a single seed: of the runs with the method's
 settings (and thresholds, where it may fit them), the most accurate whose gap is within the bound with a margin, on
@@ -32,7 +32,7 @@ class MethodChoice:
     target: str
     method: str
     seed: int
-    accuracy: float  # NaN where it has no model: all of its runs diverged
+    accuracy: float  # NaN if all of its runs diverged
     gap: float
     held: bool  # whether the gap is within the bound
     degenerate: str  # why the model is no result
@@ -41,9 +41,9 @@ class MethodChoice:
 
 
 def choices_of(board: Board, cell: str, studies: Mapping[int, Study]) -> list[MethodChoice]:
-    """What every method chose in a cell, for every bound and seed; `studies` are by the place of their training.
+    """What every method chose in a cell, for every bound and seed; `studies` have the keys of `Board.configs`.
 
-    A method chooses from runs of its own training alone: another training may have runs of the same settings.
+    A method chooses only from runs of its own training, since another training may have runs with the same settings.
     """
     choices: list[MethodChoice] = []
     finished = [run for study in studies.values() for run in study.results if run.diverged is None]
@@ -94,7 +94,7 @@ class _SeedRun:
 
 
 def _answer(method: Method, target: Target, labels: Collection[str], finished: Sequence[_SeedRun]) -> Answer | None:
-    """The method's choice of the runs with these labels; None where none of them finished."""
+    """The method's choice among the runs with these labels; None if none of them finished."""
     runs = {one.outcome.place: one for one in finished if one.outcome.label in labels}
     if not runs:
         return None
@@ -106,7 +106,7 @@ def _answer(method: Method, target: Target, labels: Collection[str], finished: S
 
 
 def _offered(answers: Iterable[Answer | None], metric: str) -> list[tuple[float, float]]:
-    """Gap and accuracy on test rows of every model that a method has for a metric: as trained, and as chosen."""
+    """Gap and accuracy on test rows of every model that a method has for a metric, as trained and as chosen."""
     shown = []
     for answer in filter(None, answers):
         trained = [run.test for one in answer.candidates if one.kind == "none" for run in one.runs]

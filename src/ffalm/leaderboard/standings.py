@@ -2,10 +2,9 @@
 
 A method qualifies in a cell if it has a model in every seed, none of them degenerate, and its mean gap on test rows is
 within the bound. Those that qualify are ranked by their mean accuracy, equal ones sharing the mean of their places; the
-others share the places below. A method is
-tied with the first if a paired t-test over seeds, corrected for the number of methods by Holm's method, does not tell
-their accuracies apart at 5 %. Where two methods differ by the same amount in every seed, which happens with few seeds
-since accuracies count rows, the t-test has no spread to go by and the sign test is used.
+others share the places below. A method is tied with the first if a paired t-test over seeds, with Holm's correction for
+the number of methods, finds no difference of their accuracies at 5 %. With few seeds two methods may differ by the same
+amount in every seed, since accuracies are counts of rows; the t-test then has no spread, and the sign test is used.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ffalm.targets.target import Target
 
 SIGNIFICANCE = 0.05
 BEYOND = "the mean gap is beyond the bound"
-_SAME = 1e-9  # differences of accuracies that are closer than this differ by rounding alone
+_SAME = 1e-9  # accuracies that differ by less are equal up to rounding
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,9 @@ class Standing:
     gap: float
     held: float  # share of seeds in which the gap was within the bound
     hypervolume: float
-    problem: str  # why it does not qualify, empty where it does
+    problem: str  # why it does not qualify; empty if it does
     rank: float = math.nan
-    p: float = math.nan  # of the difference to the first, corrected; NaN where it does not qualify
+    p: float = math.nan  # corrected, of the difference from the first; NaN if it does not qualify
 
     @property
     def first(self) -> bool:
@@ -78,7 +77,7 @@ def _ranked(choices: Sequence[MethodChoice]) -> list[Standing]:
 
 
 def _shared_ranks(accuracies: Sequence[float]) -> list[float]:
-    """The place of each accuracy in a falling list; those that are equal share the mean of their places."""
+    """The rank of each accuracy, in descending order; equal ones share the mean of their places."""
     ranks: list[float] = []
     for one in accuracies:
         places = [place for place, other in enumerate(accuracies, 1) if abs(other - one) < _SAME]
@@ -103,7 +102,7 @@ def _standing(own: Sequence[MethodChoice]) -> Standing:
 
 
 def paired_p(first: dict[int, float], second: dict[int, float]) -> float:
-    """The two-sided p-value of a paired t-test over the seeds that both have; 1 where it cannot tell.
+    """The two-sided p-value of a paired t-test over the seeds that both have; 1 with fewer than two seeds.
 
     n equal differences have the p-value of the sign test, 2^(1 - n): one row more in each of two seeds is no evidence.
     """
@@ -119,7 +118,7 @@ def paired_p(first: dict[int, float], second: dict[int, float]) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """P-values corrected for their number: each times how many are left, never below one that is smaller."""
+    """P-values with Holm's correction: each times the number of those not smaller, never less than the one before."""
     corrected, largest = [0.0] * len(ps), 0.0
     for place, number in enumerate(sorted(range(len(ps)), key=lambda one: ps[one])):
         largest = max(largest, min(1.0, ps[number] * (len(ps) - place)))

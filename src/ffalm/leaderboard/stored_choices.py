@@ -1,11 +1,10 @@
-"""Choices that boards wrote as `choices.csv`, read back and joined, so that a board can be computed in parts.
+"""Joins the `choices.csv` of parts of a board, each a few cells and seeds, which may be computed on several machines.
 
-A board that takes hours of a GPU is computed on several machines or days, a few cells and seeds at a time. Ranks follow
-from the choices alone, so the parts are joined here and ranked without training anything and without the data. Entries
-come in the order in which one run of the whole board gives them, so that tables do not depend on the order of files.
+Ranks depend on the choices alone, so joining needs neither training nor the data. The joined choices have the order of
+a run of the whole board, whatever the order of the files.
 
-Hypervolumes stay as each part measured them. Their box is that of all runs of a cell in one folder, so seeds or methods
-of a cell that were computed apart have slightly different boxes; ranks do not rest on them.
+Hypervolumes stay as each part measured them. Their box is that of all runs of a cell in one folder, so parts of a cell
+that were computed apart have slightly different boxes; ranks do not use them.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ _HELD = {"0": False, "1": True, "0.0": False, "1.0": True}  # the latter where a
 def join_choices(
     board: Board, files: Sequence[Path], skip_cells: bool = False, skip_methods: bool = False
 ) -> BoardResult:
-    """The choices of all files, each once, in the board's order; what the board has and the files lack is left out.
+    """The choices of all files, each once, in the board's order; what the files lack is left out.
 
-    A cell or method that the board does not have is refused, unless `skip_cells` or `skip_methods` says that the board
-    was narrowed, and such choices are to be skipped.
+    A cell or method that the board does not have is refused, or skipped with `skip_cells` or `skip_methods`, which are
+    for a board of which only some cells or methods were picked.
     """
     cells, methods = [cell.name for cell in board.cells], [method.name for method in board.methods]
-    metrics = _metrics(board)
+    metrics = {str(target): METRICS.index(target.bounds[0].metric) for target in board.targets}
     targets = list(metrics)
     joined: dict[tuple[str, str, str, int], tuple[MethodChoice, Path]] = {}
     for file in files:
@@ -48,7 +47,7 @@ def join_choices(
             key = (one.cell, one.target, one.method, one.seed)
             _require_same(*joined.setdefault(key, (one, file)), one, file)
     names = " and ".join(repr(str(file)) for file in files)
-    require(bool(joined), f"No choice in {names} is of the cells and methods that --cells and --methods name.")
+    require(bool(joined), f"No choice in {names} is of the cells and methods given with --cells and --methods.")
     choices = sorted(
         (one for one, _ in joined.values()),
         key=lambda one: (
@@ -62,7 +61,7 @@ def join_choices(
     _require_equal_seeds(choices)
     found = {one.cell for one in choices} | {one.method for one in choices}
     return BoardResult(
-        choices, [f"{name}: the files have no choices of it." for name in cells + methods if name not in found]
+        choices, [f"{name}: the files hold no choices of it." for name in cells + methods if name not in found]
     )
 
 
@@ -98,7 +97,7 @@ def _seed(text: str, where: str) -> int:
 
 
 def _number(row: dict[str, str], name: str, where: str) -> float:
-    """A finite number; NaN where the field is empty, as a method without a model has it."""
+    """A finite number; NaN if the field is empty, as it is for a method without a model."""
     if not row[name]:
         return math.nan
     try:
@@ -111,17 +110,11 @@ def _number(row: dict[str, str], name: str, where: str) -> float:
     return number
 
 
-def _metrics(board: Board) -> dict[str, int]:
-    """The bounds that methods are ranked at, in the board's order, each with its metric's place among the metrics."""
-    metrics = {str(target): target.bounds[0].metric for target in board.targets}
-    return {target: METRICS.index(metric) for target, metric in metrics.items() if metric in METRICS}
-
-
 def _require_of_board(kind: str, name: str, known: Collection[str], file: Path) -> None:
     require(
         name in known,
-        f"{str(file)!r} has choices of the {kind} {short_repr(name)}, which the board does not have: give the board "
-        "that they were made with by --board.",
+        f"{str(file)!r} has choices of the {kind} {short_repr(name)}, which the board does not have: name the "
+        "board that they are from with --board.",
     )
 
 
@@ -131,14 +124,14 @@ def _require_same(first: MethodChoice, of: Path, second: MethodChoice, file: Pat
     require(
         repr(first) == repr(second),
         f"The choices of {first.method!r} in the cell {first.cell!r} at {first.target!r} in seed {first.seed} differ "
-        f"in {names}: give one of them.",
+        f"in {names}: give only one of them.",
     )
 
 
 def _require_equal_seeds(choices: Sequence[MethodChoice]) -> None:
-    """Refuse a cell whose methods have different seeds: means over different seeds would be ranked as if they compared.
+    """Refuse a cell whose methods have different seeds, since their means are not comparable.
 
-    A method that is not in a cell at all is none of this, since some cannot take a cell's data.
+    A method may lack a whole cell, since some cannot take a cell's data.
     """
     present = {(one.cell, one.method, one.target, one.seed) for one in choices}
     for cell in dict.fromkeys(one.cell for one in choices):
@@ -147,6 +140,6 @@ def _require_equal_seeds(choices: Sequence[MethodChoice]) -> None:
         for method, target, seed in product(sorted(methods), sorted(targets), sorted(seeds)):
             require(
                 (cell, method, target, seed) in present,
-                f"The cell {cell!r} has no choice of {method!r} at {target!r} in seed {seed}, which it has of others: "
-                "add the file that has it, or leave the method out by --methods.",
+                f"The cell {cell!r} has no choice of {method!r} at {target!r} in seed {seed}, as it has of others: "
+                "add the file that has it, or leave the method out with --methods.",
             )

@@ -1,4 +1,4 @@
-"""The answer at the top of the page: which model, whether the target is met, what it costs and who pays."""
+"""The answer at the top of the page: the model, whether it meets the target, what it costs and who pays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ffalm.report.tables import Cell, Column, Interval, Row, Section, Table, per
 from ffalm.targets.answer import Answer, GroupRates, Verdict
 from ffalm.targets.target import TITLES
 
-#: What each bound asks for, in words; {} is the bound and {favourable} the favourable outcome.
+#: What each bound requires, in words; {} is the bound and {favourable} the favourable outcome.
 _MEANING = {
     "dpd": "the share of people predicted “{favourable}” may differ by at most {} points between groups",
     "eod": "of the people whose true outcome is “{favourable}”, the share found may differ by at most {} points "
@@ -36,7 +36,7 @@ _VERDICTS: dict[Verdict, tuple[str, str, str]] = {
     "not met": ("bad", "Chosen, but not within the target:", "Not met on the {}"),
 }
 _UNTESTED = "Met on the {} that chose the model; no test rows confirm it"
-#: What a gap is about, in the words of the table of who pays.
+#: The names of gaps, in the words of the table of who pays.
 _NAMES = {
     "dpd": "Gap in predicted “{}” (DPD)",
     "eod": "Gap in true “{}” found (EOD)",
@@ -44,13 +44,13 @@ _NAMES = {
     "accuracy_parity": "Gap in right predictions",
     "impact_ratio": "Ratio of predicted “{}” (impact ratio)",
 }
-#: Gaps that are shown also where the target does not bound them.
+#: Gaps that are shown even if the target does not bound them.
 _OTHERS = ("dpd", "eod")
-#: By how much a gap outside the target must exceed that of the most accurate model to be pointed out.
+#: How much larger than the most accurate model's a gap outside the target must be to be marked.
 _WIDER = 0.02
-#: A change of accuracy that is shown as none.
+#: Smaller changes of accuracy are shown as none.
 _SMALL = 0.0005
-#: Groups beyond this are in the table of who pays, not in its sentences.
+#: The most groups in the sentences on who pays; the table has all of them.
 _MOST_TOLD = 4
 
 
@@ -66,12 +66,12 @@ class Tile:
 
 @dataclass(frozen=True)
 class AnswerCard:
-    """Everything that the top of the page says about one answer."""
+    """Everything about one answer at the top of the page."""
 
     alpha: float | None
     model: str
     use: str  # what to do with the model
-    place: str  # the folder of its run, empty where it is the report's own
+    place: str  # the folder of its run, empty if it is the report's own
     blind: bool  # whether it has a blind rule and a model of the groups instead of thresholds
     asked: list[str]  # the target in words
     state: str  # "good", "open" or "bad"
@@ -139,7 +139,7 @@ def _tiles(answer: Answer, favourable: str) -> list[Tile]:
 
 
 def _beside_the_target(answer: Answer, name: str, value: float) -> tuple[str, bool]:
-    """A gap that the target does not bound, against the most accurate model's: the target may have widened it."""
+    """A gap that the target does not bound, compared with the most accurate model's, since it may have grown."""
     before = math.nan  # the same seed's: the value is of one model, not a mean
     if not answer.also_most_accurate and answer.before.test is not None:
         before = answer.before.test.metrics.get(name, math.nan)
@@ -163,14 +163,14 @@ def _cost(answer: Answer) -> Tile:
 
 
 def _of_sites(answer: Answer) -> tuple[str, str]:
-    """Whose thresholds there are where sites have their own."""
+    """Which sites have thresholds of their own."""
     own = sum(one.own for one in answer.sites)
     rest = "" if own == len(answer.sites) else f"; elsewhere {TITLES[answer.chosen.kind]}"
     return "sites' own", f"at {own} of {len(answer.sites)} sites, fitted to their held-out rows{rest}"
 
 
 def _thresholds(repair: dict[str, Any]) -> tuple[str, str]:
-    """From which score on each group is predicted the favourable outcome."""
+    """The score from which each group is predicted the favourable outcome."""
     groups: dict[str, list[dict[str, Any]]] = repair.get("groups", {})
     kind = repair.get("kind", "none")
     if kind == "blind":
@@ -211,7 +211,7 @@ def payers(answer: Answer, favourable: str) -> list[str]:
 
 
 def who_pays_bars(answer: Answer, favourable: str) -> Table:
-    """Each group's rates before (the unconstrained best) and after, with 95 % intervals, as bars."""
+    """Each group's rates before (the most accurate model) and after, with 95 % intervals, as bars."""
     heads = (f"predicted “{favourable}”", f"true “{favourable}” found", "right predictions")
     percent_of = f"In percent of each group's {scored_rows(answer)}"
     after = answer.scored.groups
@@ -237,7 +237,7 @@ def _before(answer: Answer) -> Sequence[GroupRates]:
 
 
 def _rates(old: GroupRates | None, new: GroupRates) -> Row:
-    """A group's rates, each beside the one that it replaces, if any."""
+    """A group's rates, each beside the earlier one, if any."""
     cells = []
     for rate, of in (("selection_rate", "rows"), ("true_positive_rate", "positives"), ("accuracy", "rows")):
         after = getattr(new, rate)

@@ -12,7 +12,7 @@ from ffalm.report.tables import Cell, Column, Row, Section, Table, percent, row
 from ffalm.targets.answer import Answer, Candidate, GroupRates, Part, Scores
 from ffalm.targets.target import TITLES, Bound, Target
 
-#: Said if the answer has thresholds by group, before the alternatives without the group.
+#: For an answer with thresholds by group; the alternatives without the group follow it.
 NEEDS_GROUP = "Thresholds by group need each person's group at prediction, which some uses forbid by law: "
 _WITHOUT_GROUP = (
     "--repair single or --repair blind answers without it, where the group is no feature either "
@@ -28,12 +28,12 @@ _RARE_LABEL = (
     "label: ffalm repair finds thresholds by the costs of wrong predictions instead."
 )
 _BRIEF = 7  # candidates that a terminal shows
-_MOST_FACTOR = 100  # times as many rows that somebody might collect
+_MOST_FACTOR = 100  # a factor by which somebody might collect more rows
 _WHERE = {"federation": "", "sites": " at every site", "both": " together and at every site"}
 
 
 def how_chosen(answer: Answer) -> str:
-    """Which rows decided, and which did not."""
+    """Which rows decided the choice."""
     rows = choice_rows(answer)
     if answer.best.test is not None:
         return f"Thresholds and the choice rest on the same {rows}. Test rows were used for these scores alone."
@@ -120,14 +120,14 @@ def _cost(answer: Answer) -> list[str]:
 
 
 def _degenerate(answer: Answer) -> list[str]:
-    """Why the answer must not be used, whatever its verdict: a small gap means nothing then."""
+    """Why the answer must not be used whatever its verdict: the small gap of a degenerate model means nothing."""
     if answer.chosen.degenerate:
         return [f"Do not use it: every candidate is degenerate; of this one, {answer.chosen.degenerate}. {_RARE_LABEL}"]
     return [f"Do not use it: it is degenerate on these rows: {answer.degenerate}."] if answer.degenerate else []
 
 
 def unjudged(target: Target, scored: Scores, rows: str, remedy: str) -> list[str]:
-    """Why a target cannot be judged on these rows: the groups that lack the rows that a gap is about."""
+    """Why a target cannot be judged on these rows: which groups lack the rows for a gap."""
     unknown = scored.undefined(target)
     if not unknown:
         return []
@@ -171,7 +171,7 @@ def _doubts(answer: Answer, scored: Scores) -> list[str]:
 
 
 def _missed(answer: Answer, scored: Scores) -> list[str]:
-    """What to do where the choice was within the target on the rows that decided, and not on new ones."""
+    """What to do if the choice was within the target on the rows that decided, but is not on new ones."""
     level, smallest = answer.best.validation.level, scored.smallest
     part = "test" if answer.best.test is not None else "these"
     margin = "--confidence 0.95 leaves a larger margin, and " if level < 0.95 and not answer.federated else ""
@@ -183,7 +183,7 @@ def _missed(answer: Answer, scored: Scores) -> list[str]:
 
 
 def _not_ruled_out(target: Target, scored: Scores) -> list[str]:
-    """Where gaps are beyond a target by less than their confidence bounds are away."""
+    """Gaps that exceed the target by less than their uncertainty."""
     uncertain = []
     for bound in target.bounds:
         value, end = scored.metrics[bound.metric], scored.ends[bound.metric]
@@ -197,7 +197,7 @@ def _not_ruled_out(target: Target, scored: Scores) -> list[str]:
 def rows_to_confirm(target: Target, scored: Scores) -> list[str]:
     """How many rows would turn "met in the sample" into "met with confidence", if that is known.
 
-    None where these are enough, and only are not test rows.
+    Nothing if these are enough but are not test rows.
     """
     if target.meets(scored.ends):
         return []
@@ -224,7 +224,7 @@ def _grown(factor: float) -> str:
 
 
 def _too_few(answer: Answer) -> list[str]:
-    """How many rows it takes, if on these even equal rates would not be within the target with enough confidence."""
+    """How many rows are needed, if on these even equal rates could not meet the target with enough confidence."""
     scores = answer.best.validation
     factor, smallest = scores.margin_factor(answer.target), scores.smallest
     if smallest is None or not 1 < factor < math.inf:
@@ -262,7 +262,7 @@ def site_sentences(answer: Answer) -> list[str]:
 
 
 def sites(answer: Answer) -> Table | None:
-    """The model on each site's own rows, before and after it got its own thresholds; None where sites are unknown."""
+    """The model on each site's own rows, before and after the site's own thresholds; None if sites are unknown."""
     if not answer.sites:
         return None
     metrics = [bound.metric for bound in answer.target.bounds]
@@ -291,7 +291,7 @@ def sites(answer: Answer) -> Table | None:
 
 
 def who_pays(answer: Answer) -> Table:
-    """Each group's rates before (the unconstrained best) and after, on test rows."""
+    """Each group's rates before (the most accurate model) and after, on test rows."""
     before, after = answer.before.test or answer.before.validation, answer.scored
     caption = f"Before: {name_of(answer.unconstrained)}; after: {name_of_answer(answer)}; seed {answer.best.seed}."
     return rates_of_groups(before.groups, after.groups, caption)

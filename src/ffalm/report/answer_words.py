@@ -1,4 +1,4 @@
-"""What sentences and tables about an answer call its rows, its model, its thresholds and its runs."""
+"""Names of an answer's rows, model, thresholds and runs in sentences and tables."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ def name_of(candidate: Candidate) -> str:
 
 
 def name_of_answer(answer: Answer) -> str:
-    """The chosen algorithm with the thresholds that its scores are of."""
+    """The chosen algorithm with its thresholds, or those of sites."""
     chosen = answer.chosen
     return name_of(chosen) if answer.together is None else f"{chosen.label}, {own_of_sites(answer)}"
 
 
 def own_of_sites(answer: Answer) -> str:
-    """In words: sites have thresholds of their own, and what applies at those that have none."""
+    """Words for thresholds of sites, with those that apply at the other sites."""
     elsewhere = "" if all(one.own for one in answer.sites) else f" (elsewhere {TITLES[answer.chosen.kind]})"
     return f"sites' own thresholds{elsewhere}"
 
 
 def over_seeds(answer: Answer) -> str:
-    """Which runs the cost in accuracy is of, where the answer's own is not the only one."""
+    """Which runs the cost in accuracy is of; empty if there is only one."""
     if len(answer.chosen.runs) == 1:
         return ""
     return f"mean over {len(answer.chosen.runs)} seeds" if answer.together is None else f"seed {answer.best.seed}"
 
 
 def used(candidate: Candidate) -> str:
-    """An algorithm and its thresholds as a sentence names them."""
+    """An algorithm with its thresholds, for a sentence."""
     between = {"none": " ", "accurate": " with its "}.get(candidate.kind, " with ")
     return f"{candidate.label}{between}{TITLES[candidate.kind]}"
 
 
 def used_answer(answer: Answer) -> str:
-    """The answer's algorithm and all its thresholds, as a sentence names them."""
+    """The chosen algorithm with its thresholds, or those of sites, for a sentence."""
     if answer.together is None:
         return used(answer.chosen)
     return f"{answer.chosen.label} with {own_of_sites(answer)}"

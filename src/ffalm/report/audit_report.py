@@ -15,7 +15,7 @@ from ffalm.report.rendering import asset, environment
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 from ffalm.system.files import file_of, write_atomic
 
-#: What readers call the metrics that compare groups.
+#: Titles of the metrics that compare groups.
 TITLES = {
     "accuracy": "accuracy",
     "dpd": "DPD",
@@ -96,13 +96,13 @@ def _about(audit: AuditFacts, one: GroupingFacts) -> list[str]:
 
 
 def _may_grow(audit: AuditFacts, one: GroupingFacts) -> list[str]:
-    """The small groups that rows without a group, were they theirs, would make large enough to be compared."""
+    """Small groups that would be large enough to compare if the rows without a group were theirs."""
     own = [group for group in one.groups if group.small and not group.compared]
     return [group.name for group in own if group.rows + one.unknown_rows >= audit.min_group]
 
 
 def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
-    """Every metric that compares groups, with its interval, the groups farthest apart and bounds; `brief`: short."""
+    """Every metric that compares groups, with its interval, the groups farthest apart and bounds."""
     columns = [Column("Metric"), Column("value"), Column(f"{100 * audit.level:g} % interval"), Column("farthest apart")]
     bounded = one.bounds or {}
     if bounded:
@@ -133,7 +133,7 @@ def gaps(audit: AuditFacts, one: GroupingFacts, brief: bool = False) -> Table:
 
 
 def groups(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Table:
-    """Each group's rates; narrow terminals are shown no intervals."""
+    """Each group's rates, without intervals on narrow terminals."""
     names = [name for name in _RATES if name in one.groups[0].metrics]
     columns = [Column("Group"), Column("rows", "count"), *(Column(_RATES[name], "percent", 1) for name in names)]
     columns.append(Column("impact ratio", "ratio", 3))
@@ -152,7 +152,7 @@ def groups(audit: AuditFacts, one: GroupingFacts, intervals: bool = True) -> Tab
 
 
 def score_table(audit: AuditFacts, one: GroupingFacts) -> Table | None:
-    """How well the score ranks within each group, and how far it can be trusted as a probability."""
+    """How well the score ranks and is calibrated within each group."""
     if not (audit.scored and "auc" in one.metrics):
         return None
     columns = [Column("Group"), Column("AUC", "ratio", 3)]
@@ -223,7 +223,7 @@ def page(audit: AuditFacts, failures: Sequence[Failure] = ()) -> str:
             policy=_POLICY,
             style=asset("page.css"),
             facts=facts,
-            told=sentences(audit),
+            findings=sentences(audit),
             failures=failed_sentences(failures),
             parts=[(name, [table for table in tables if table is not None], swept) for name, tables, swept in parts],
             notes=audit.notes,
@@ -249,7 +249,7 @@ def _cell(metric: Estimate, interval: bool = True) -> Cell:
 
 
 def metric_text(name: str, value: float) -> str:
-    """A metric with its unit: shares are in percent, differences of shares in points, ratios as they are."""
+    """A metric with its unit: shares in percent, differences of shares in points, ratios as they are."""
     unit = "" if name in _RATIOS or math.isnan(value) else " %" if name in _SHARES else " points"
     return _bare(name, value) + unit
 

@@ -1,4 +1,4 @@
-"""Charts below one another on a white background, as SVG: what commands write as files and `Study.plot` shows."""
+"""SVG of charts below one another on a white background, for files and for `Study.plot`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS, _GAP, _MARGIN = 3, 24, 12
 _TITLE, _HEADING, _LEGEND, _NAME = 34, 26, 22, 20  # heights of lines of text
 _LETTER = 6.6  # mean width of a letter of the legend
 _SWATCH = 44  # a legend's line with the room beside it
-_LEAST_WIDTH = 560  # room for a title and a legend
+_LEAST_WIDTH = 560  # for a title and a legend
 
 
 @dataclass(frozen=True)

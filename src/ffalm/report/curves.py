@@ -1,4 +1,4 @@
-"""The curves of a study: metrics and duals by round, one definition for the page and for `curves.svg`."""
+"""The curves of a study: metrics and duals by round, for the page and for `curves.svg`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ffalm.report.summary import skew
 #: With more algorithms than colours, the colours repeat with dashes; several duals of one algorithm are dashed too.
 COLOURS = 7
 DASHES = ("", "6 3", "2 2", "8 2 2 2", "1 4", "3 6", "5 2 1 2 1 2", "4 1")
-#: Duals of more groups than this are lines alone: their bands would cover them.
+#: Duals of more groups than this are drawn without bands, which would cover the lines.
 MOST_BANDS = 4
 #: A dual beyond this size has blown up; a linear axis would flatten every other run.
 BLOWN_UP = 50.0
@@ -75,7 +75,7 @@ def charts(study: StudyOutcome) -> list[Chart]:
 
 
 def metric_chart(study: StudyOutcome, title: str) -> Chart | None:
-    """Accuracy and gaps by round, a panel per metric; None without any history."""
+    """Accuracy and gaps by round, a panel per metric; None without history."""
     keys = {
         label: Key(label, place % COLOURS, DASHES[place // COLOURS % len(DASHES)])
         for place, label in enumerate(study.labels())
@@ -85,7 +85,7 @@ def metric_chart(study: StudyOutcome, title: str) -> Chart | None:
 
 
 def dual_chart(study: StudyOutcome) -> Chart | None:
-    """The duals by round, a panel per algorithm; None where no algorithm keeps one."""
+    """The duals by round, a panel per algorithm; None if no algorithm has any."""
     points = dual_points(study)
     dashes: dict[str, str] = {}
     for label in study.labels():  # each has its own panel, so each begins with a solid line

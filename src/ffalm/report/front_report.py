@@ -89,7 +89,7 @@ def chosen(one: FrontPoint, part: Part, target: Target) -> str:
 
 
 def chart(fronts: Sequence[Front]) -> Chart | None:
-    """All fronts in one chart, accuracy against the gap; None where no point has numbers."""
+    """All fronts in one chart, accuracy against the gap; None if no point has numbers."""
     metric = metric_title(fronts[0].metric)
     marks: list[Mark] = []
     lines: list[Line] = []

@@ -26,7 +26,7 @@ Reference = tuple[float, float]
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether one is at least as good in every respect and better in some; higher is better."""
+    """Whether the first is at least as good in every respect and better in one; higher is better."""
     differences = [mine - theirs for mine, theirs in zip(one, other, strict=True)]
     return min(differences) >= 0 and max(differences) > 0
 
@@ -36,7 +36,7 @@ def hypervolume(points: Sequence[tuple[float, float]], reference: Reference) -> 
     widest, lowest = reference
     area, height = 0.0, lowest
     for gap, accuracy in sorted((gap, accuracy) for gap, accuracy in points if gap < widest):
-        if accuracy > height:  # by rising gap: each adds what the ones before did not reach
+        if accuracy > height:  # by increasing gap: each adds what the earlier ones did not reach
             area += (widest - gap) * (accuracy - height)
             height = accuracy
     box = widest * (1 - lowest)
@@ -60,11 +60,11 @@ class FrontPoint:
         return self.diverged == 0 and bool(self.runs) and not self.degenerate
 
     def values(self, metric: str, part: Part = "test") -> list[float]:
-        """A metric of each finished run; NaN where it is undefined."""
+        """A metric of each finished run; NaN if it is undefined."""
         return [getattr(run, part).get(metric, math.nan) for run in self.runs]
 
     def mean(self, metric: str, part: Part = "test") -> float:
-        """The mean over seeds; NaN where a run has no value."""
+        """The mean over seeds; NaN if a run has no value."""
         values = self.values(metric, part)
         return fmean(values) if values else math.nan
 
@@ -92,7 +92,7 @@ class Front:
 
     @property
     def hypervolumes(self) -> list[float]:
-        """Of each seed that all points have finished; degenerate points dominate nothing."""
+        """The hypervolume of each seed that all points have finished; degenerate points dominate nothing."""
         sound = [not one.degenerate for one in self.points]
         seeds = [{run.seed: run.test for run in one.runs} for one in self.points]
         common = [seed for seed in seeds[0] if all(seed in own for own in seeds)]
@@ -111,7 +111,7 @@ class Front:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95 % interval of the hypervolume within 0 and 1, Student's t over seeds; None as of `t_interval`."""
+        """The 95 % interval of the hypervolume within 0 and 1, Student's t over seeds; None as for `t_interval`."""
         found = t_interval(self.hypervolumes)
         return None if found is None else (max(0.0, found[0]), min(1.0, found[1]))
 
@@ -143,7 +143,7 @@ def fronts_of(
 
 
 def best_at(fronts: Sequence[Front], target: Target) -> tuple[FrontPoint, Part]:
-    """The most accurate point within a target, by means over seeds of held-out rows where there are any.
+    """The most accurate point within a target, by means over seeds of held-out rows if there are any.
 
     Choosing on test rows would make the test scores of the choice optimistic.
     """

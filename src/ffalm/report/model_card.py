@@ -1,4 +1,4 @@
-"""The model card of a trained model in Markdown, from stored facts alone."""
+"""The model card of a trained model in Markdown, from stored facts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def card(facts: ModelFacts, use: ModelUse) -> str:
         *_metrics(facts),
         *_target(facts),
         "## Privacy",
-        "Trained without differential privacy: the weights may tell about single training rows."
+        "Trained without differential privacy: the weights may reveal single training rows."
         if use.guarantee is None
         else f"Trained with {use.guarantee}.",
         "## Limits",
@@ -105,22 +105,22 @@ def _use(facts: ModelFacts, use: ModelUse) -> list[str]:
             f"Decides by {use.thresholds}. {needs}",
         ),
         f"{CARD_MARK}{'IMAGES' if use.images else 'new.csv'}`, or `ffalm.load_model(FOLDER).predict(data)` in Python"
-        f"{_told_group(use)}.",
+        f"{_naming_the_group(use)}.",
     ]
 
 
-def _told_group(use: ModelUse) -> str:
-    """How the column of groups is named where thresholds differ by group."""
+def _naming_the_group(use: ModelUse) -> str:
+    """How to give the groups if thresholds differ by group."""
     if not use.by_group:
         return ""
     if use.images:
-        return ", there alone with `group=[...]` for the group of each image: without it the target need not hold"
+        return ", only there with `group=[...]` for the group of each image: without it the target need not hold"
     return ", with `--group COLUMN` or `group=` for the column of groups: without it the target need not hold"
 
 
 def _metrics(facts: ModelFacts) -> list[str]:
     if facts.counts is None:
-        return ["## Metrics", "No rows were scored: nothing is known about how well, or how fairly, it predicts."]
+        return ["## Metrics", "No rows were scored, so its accuracy and fairness are not known."]
     tally = Tally.of_counts(facts.counts, facts.excluded)
     metrics = tally.metrics(facts.favourable)
     noisy = facts.epsilon is not None
@@ -129,7 +129,7 @@ def _metrics(facts: ModelFacts) -> list[str]:
         low, high = (math.nan, math.nan) if noisy else tally.interval(name, 0.95, facts.favourable)
         rows.append(row(title, metric_text(name, metrics[name]), ends_text(name, low, high)))
     columns = [Column("Metric"), Column("Value"), Column("95 % interval")]
-    scored = f"{int(tally.count.sum()):,} {_PARTS[facts.part]} rows, by the decisions that are described above."
+    scored = f"{int(tally.count.sum()):,} {_PARTS[facts.part]} rows, with the decisions described above."
     return [
         "## Metrics",
         scored,
@@ -186,7 +186,7 @@ def _limits(facts: ModelFacts, use: ModelUse) -> str:
     elif facts.verdict == "met in the sample":
         limits.append(_TOO_FEW if facts.part == "test" else _UNTESTED)
     elif facts.verdict == "cannot be judged":
-        limits.append("Whether the fairness target is met cannot be judged: some group lacks the rows to say.")
+        limits.append("Whether the fairness target is met cannot be judged, since some group lacks the rows.")
     elif facts.verdict == "not met":
         limits.append("The fairness target is not met.")
     if use.seen:

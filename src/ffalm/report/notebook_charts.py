@@ -31,7 +31,7 @@ def accuracy_against(metric: str, runs: Sequence[Outcome]) -> Picture:
 
 
 def _about(run: Outcome, metric: str) -> str:
-    """What the pointer shows."""
+    """The text under the pointer."""
     where = f"{run.label}, seed {run.seed}{skew(run.alpha, ', ')}"
     return f"{where}: accuracy {run.test['accuracy']:.4f}, {metric} {run.test[metric]:.4f}"
 

@@ -1,7 +1,7 @@
-"""The results table of the page: the paper's three metrics, and others that show what a small gap may hide.
+"""The results table of the page: the paper's three metrics, and others that reveal what a small gap may hide.
 
-Balanced accuracy and the selection rate come from the counts of the test rows. The last row of each skew is the model
-that always predicts the most frequent label: what is no better than it is no result.
+Balanced accuracy and the selection rate come from the counts of the test rows. The last row of each skew is the
+model that always predicts the most frequent label: a model that is no better is no result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ffalm.report.study_tables import by_skew, how_to_read
 from ffalm.report.summary import HEADS, summarise
 from ffalm.report.tables import Column, Row, Table, row
 
-#: Column headings; selecting more or fewer people is neither better nor worse.
+#: Column headings; selecting more or fewer people is not better or worse.
 _COLUMNS = {
     **HEADS,
     "equalized_odds": "Eq. odds ↓",

@@ -1,7 +1,7 @@
-"""`report.html`: one file that says everything about a study and opens offline.
+"""`report.html`: one file with everything about a study, which opens offline.
 
-Its content security policy forbids every network request, and every script but those included here, which are
-identified by their hashes.
+Its content security policy forbids every network request, and every script except those included here, which
+are identified by their hashes.
 """
 
 from __future__ import annotations
@@ -137,13 +137,13 @@ def duration(seconds: float) -> str:
 
 
 def _heading(study: StudyOutcome) -> str:
-    """The title; with many algorithms, their number instead of their names, which are in the tables."""
+    """The title, with the number of algorithms instead of their names if there are many."""
     many = len(study.labels())
     return f"{many} algorithms on {study.task['data']}" if many > _MOST_NAMED and "data" in study.task else study.title
 
 
 def _facts(study: StudyOutcome) -> dict[str, str]:
-    """What was predicted, for whom, and how much was run."""
+    """What was predicted and for whom, and the size of the study."""
     seeds = len({outcome.seed for outcome in study.outcomes})
     counts = [(len(study.labels()), "algorithm"), (seeds, "seed"), (len(study.alphas()), "skew")]
     shown = f" {TIMES} ".join(plural(count, word) for count, word in counts if count > 1 or word == "algorithm")
@@ -155,7 +155,7 @@ def _facts(study: StudyOutcome) -> dict[str, str]:
 
 
 def _margins(outcomes: Sequence[Outcome]) -> str:
-    """The mean half width of a run's test intervals, where the table shows the spread over seeds alone."""
+    """The mean half width of a run's test intervals, if the table shows only the spread over seeds."""
     runs = [outcome for outcome in outcomes if outcome.diverged is None]
     if len({run.seed for run in runs}) < 2:
         return ""
@@ -180,7 +180,7 @@ def _about_runs(study: StudyOutcome) -> list[str]:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """What the browser may do: show what is in the file, run the scripts with these hashes, fetch nothing."""
+    """The content security policy: run only the scripts with these hashes, and fetch nothing."""
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}"

@@ -56,7 +56,7 @@ class Line:
 class Plot:
     """One panel."""
 
-    about: str  # the plot in words, for those who cannot see it
+    about: str  # the plot in words, for screen readers
     x_title: str
     y_title: str
     marks: Sequence[Mark]
@@ -84,11 +84,11 @@ class Plot:
 
     @property
     def left(self) -> int:
-        """Where the drawing begins, right of the numbers."""
+        """The left edge of the drawing, right of the numbers."""
         return LEFT if self.y_title else LEFT_UNTITLED
 
     def at(self, x: float, y: float) -> Place:
-        """Where a point is drawn; infinite values lie at the edge."""
+        """The position of a point; infinite values are at the edge."""
         width, height = self.size
         across = _share(x, *self.x_axis[:2], _PLACES.get(self.x_scale, float))
         up = _share(y, *self.y_axis[:2], _PLACES.get(self.y_scale, float))
@@ -173,7 +173,7 @@ def step_line(points: Sequence[Place]) -> list[Place]:
 
 
 def _share(value: float, low: float, high: float, place: Callable[[float], float]) -> float:
-    """How far a value lies from one end to the other, between 0 and 1."""
+    """The position of a value between both ends, from 0 to 1."""
     return min(max((place(value) - place(low)) / (place(high) - place(low)), 0.0), 1.0)
 
 

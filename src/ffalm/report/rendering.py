@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: A name longer than this may be broken over several lines on a terminal.
 LONGEST_NAME = 30
 _NARROW = 80  # columns of a terminal
-_WORD = 14  # letters of a word that stay in one line
+_WORD = 14  # longer words may be broken
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -34,7 +34,7 @@ _LATEX = {
 
 
 def to_markdown(table: Table) -> str:
-    """Pipe tables that GitHub and Pandoc read: one for all sections where they have a key column, else one each."""
+    """Pipe tables for GitHub and Pandoc: one for all sections if the table has a key column, else one each."""
     heads = [table.key] * bool(table.key) + [column.heads for column in table.columns] + ["Note"] * table.noted
     numeric = [True] * bool(table.key) + [column.numeric for column in table.columns] + [False] * table.noted
     top = [_pipes(map(markdown, heads)), _pipes("---:" if right else "---" for right in numeric)]
@@ -56,9 +56,9 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table, label: str = "tab:ffalm", compact: bool = False) -> str:
-    """A floating table that needs the package booktabs alone, with notes below it.
+    """A floating table that needs only the package booktabs, with notes below it.
 
-    `compact` sets a wide table in small type and centres it, also where it is wider than the text.
+    `compact` sets a wide table in small type and centres it, even if it is wider than the text.
     """
     distinct = dict.fromkeys(one.note for one in table.rows if one.note)
     marks = {text: chr(ord("a") + index % 26) for index, text in enumerate(distinct)}
@@ -167,12 +167,12 @@ def _longest_word(texts: Iterable[str]) -> int:
 
 
 def print_whole(console: Console, table: Table) -> None:
-    """Print a table on a terminal: where it needs more room than there is, its lines are longer and not cut."""
+    """Print a table on a terminal; if the terminal is too narrow, lines are longer than it, but not cut."""
     from rich.segment import Segment, Segments
 
     shown: list[Segment] = []
     for line in Segment.split_lines(console.render(to_rich(table))):
-        while line and not line[-1].text.strip():  # blanks at the end would make a line too long for nothing
+        while line and not line[-1].text.strip():  # trailing blanks would make a line too long
             line.pop()
         last = [Segment(line[-1].text.rstrip(), line[-1].style)] if line else []
         shown += [*line[:-1], *last, Segment.line()]
@@ -191,9 +191,9 @@ def sentences_html(sentences: Iterable[str], *tables: Table) -> str:
 
 @cache
 def environment() -> Environment:
-    """The Jinja2 environment of the page: templates lie in `assets/`, and every value is escaped.
+    """The Jinja2 environment of the page, with templates in `assets/`; every value is escaped.
 
-    A study's title, labels and notes come from files and flags; a page must show them, never run them.
+    A study's title, labels and notes come from files and flags; a page must show them and never run them.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -210,7 +210,7 @@ def environment() -> Environment:
 
 
 def _unbroken(text: str) -> str:
-    """Text in which no line ends between a number and its unit, or a heading and its arrow."""
+    """Text without line breaks between a number and its unit, or a heading and its arrow."""
     return re.sub(r" (?=[%↑↓])", "\u00a0", text)
 
 
@@ -222,14 +222,14 @@ def asset(name: str) -> str:
 
 
 def latex(text: str) -> str:
-    """Text with everything that LaTeX would take for markup escaped."""
+    """Text with LaTeX's special characters escaped."""
     return "".join(_LATEX.get(character, character) for character in text)
 
 
 def markdown(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
     escaped = "".join(f"\\{character}" if character in "\\`*_{}[]>#|" else character for character in text)
-    escaped = escaped.replace("<", "&lt;")  # some readers of Markdown show the backslash of an escaped one
+    escaped = escaped.replace("<", "&lt;")  # some renderers show the backslash of an escaped one
     return " ".join(escaped.split())
 
 

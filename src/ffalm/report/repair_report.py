@@ -84,7 +84,7 @@ def _merit(result: RepairedScores, one: Candidate) -> str:
 
 
 def thresholds(result: RepairedScores) -> Table:
-    """Each group's threshold, and how well the score serves the group."""
+    """Each group's threshold, and how well the score ranks within the group."""
     errors = result.calibration_error
     columns = [Column("Group"), Column("favourable if score is at least"), Column("AUC", "number", 2)]
     if errors:
@@ -101,7 +101,7 @@ def thresholds(result: RepairedScores) -> Table:
 
 
 def _exact(threshold: float) -> str:
-    """A threshold with all its digits: it is one of the scores, and rounded up it would leave out the rows at it."""
+    """A threshold in full precision: it is one of the scores, whose rows it would lose if it were rounded up."""
     short = f"{threshold:.6g}"
     return short if float(short) == threshold else repr(float(threshold))
 

@@ -1,6 +1,6 @@
-"""The lines that the curves draw: mean and range over the runs, round by round, in plain numbers.
+"""The lines of the curves: mean and range over the runs by round.
 
-They are computed here rather than by the chart, so that the page holds a few numbers per round and no runs.
+They are computed here and not by the page, which then holds a few numbers per round instead of all runs.
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ from ffalm.report.tables import Cell, Column, Kind, Row, Section, Table, row
 
 #: Clients beyond this are left out of the table of one model at each client.
 MOST_CLIENTS = 100
-_INTERVALS = "bars and brackets are 95 % intervals (Student's t over the seeds both finished, one comparison at a time)"
+_INTERVALS = (
+    "bars and brackets are 95 % intervals (Student's t over the seeds that both finished, one comparison at a time)"
+)
 _EVEN = "where all seeds differ by the same amount there is no interval, and it takes six seeds to be clear (sign test)"
 _ONE_PAIR = "with one pair of runs there is no interval"
 RUN_COLUMNS = ("alpha", "algorithm", "metric", "mean", "std", "n", "n_diverged", "n_undefined", "low", "high")
@@ -60,7 +62,7 @@ def tidy(study: StudyOutcome) -> Table:
 
 
 def against_baseline(study: StudyOutcome) -> Table | None:
-    """Every algorithm against the baseline, paired by seed; None where there is nothing to compare."""
+    """Every algorithm against the baseline, paired by seed; None if there is nothing to compare."""
     found = changes(study)
     if not found:
         return None
@@ -69,7 +71,7 @@ def against_baseline(study: StudyOutcome) -> Table | None:
         for metric, head in HEADS.items()
     ]
     lines = [list(group) for _, group in groupby(found, key=lambda change: (change.alpha, change.label))]
-    caption = f"Difference to {baseline_label(study)} in percentage points, taken seed by seed and averaged; "
+    caption = f"Difference from {baseline_label(study)} in percentage points, taken seed by seed and averaged; "
     notes = {_INTERVALS: any(change.interval for change in found), _EVEN: any(change.even for change in found)}
     caption += f"{'; '.join(note for note, applies in notes.items() if applies) or _ONE_PAIR}."
     reasons = {(one.alpha, one.label): one.degenerate for one in summarise(study)}
@@ -86,7 +88,7 @@ def against_baseline(study: StudyOutcome) -> Table | None:
 def by_group(study: StudyOutcome) -> Table | None:
     """The rates of each group on test rows; None if the runs kept no counts.
 
-    DPD and EOD do not say which group is favoured: this table does, and on how many rows that rests.
+    Unlike DPD and EOD, this table shows which group is favoured, and the number of rows.
     """
     rows = [
         (alpha, row(label, group, size, *rates))
@@ -120,7 +122,7 @@ def group_rates(study: StudyOutcome, alpha: float | None, label: str) -> list[tu
 
 
 def clients(study: StudyOutcome) -> Table | None:
-    """The clients of the first seed's federation with their sizes and shares; None where none are known."""
+    """The clients of the first seed's federation with their sizes and shares; None if none are known."""
     flat = [dict(_flat(client)) for client in study.clients]
     names = list(dict.fromkeys(name for one in flat for name in one))
     if not names:
@@ -132,7 +134,7 @@ def clients(study: StudyOutcome) -> Table | None:
 
 
 def per_client(study: StudyOutcome) -> Table | None:
-    """One model on each client's own rows, the least accurate first; None where that is not known."""
+    """One model on each client's own rows, the least accurate first; None if that is not known."""
     shown = [name for name in HEADS if any(name in one for one in study.per_client)]
     if not shown:
         return None
@@ -162,7 +164,7 @@ def by_skew(study: StudyOutcome, rows: Iterable[tuple[float | None, Row]]) -> li
 
 
 def how_to_read(found: Sequence[AlgorithmSummary], groups: int) -> str:
-    """A caption on how to read the cells of the results, with only what applies."""
+    """A caption that explains the cells of the results, as far as it applies."""
     cells = [cell for one in found for cell in one.cells.values()]
     parts = ["test metrics in percent"]
     if any(cell.std is not None for cell in cells):

@@ -24,7 +24,7 @@ HEADS = {
 SPELLED_OUT = "DPD is the demographic parity difference, EOD the equal opportunity difference"
 
 _SIGNIFICANCE = 0.05
-_SAME = 1e-9  # differences that are closer than this differ by rounding alone
+_SAME = 1e-9  # smaller differences are rounding
 
 #: 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom.
 _T_QUANTILES = (
@@ -70,7 +70,7 @@ class AlgorithmSummary:
 
     @property
     def note(self) -> str:
-        """What the means leave out or hide: runs that diverged, metrics without a value, a degenerate model."""
+        """What the means leave out: runs that diverged, undefined metrics, a degenerate model."""
         parts = [f"{self.diverged} of {self.runs} diverged"] if self.diverged else []
         for metric, cell in self.cells.items():
             if cell.undefined and cell.n:
@@ -89,7 +89,7 @@ class AlgorithmSummary:
 
 @dataclass(frozen=True)
 class Change:
-    """How far an algorithm lies from the baseline in one metric, over the seeds that both finished."""
+    """The difference of an algorithm from the baseline in one metric, over the seeds that both finished."""
 
     alpha: float | None
     label: str
@@ -100,7 +100,7 @@ class Change:
 
     @property
     def even(self) -> bool:
-        """Whether all of several seeds differ by the same amount, which leaves Student's t no spread to go by."""
+        """Whether all of several seeds differ by the same amount, so that Student's t has no spread."""
         return self.interval is None and self.n > 1
 
     @property
@@ -126,12 +126,12 @@ def more_is_better(metric: str) -> bool:
 
 
 def metric_name(metric: str) -> str:
-    """What a reader calls a metric."""
+    """The name of a metric for readers."""
     return HEADLINE[metric][0] if metric in HEADLINE else metric.replace("_", " ")
 
 
 def metric_title(metric: str) -> str:
-    """What a metric is called within a sentence."""
+    """The name of a metric within a sentence."""
     return "accuracy" if metric == "accuracy" else metric_name(metric)
 
 
@@ -158,7 +158,7 @@ def pick(study: StudyOutcome, alpha: float | None, label: str) -> list[Outcome]:
 
 
 def baseline_label(study: StudyOutcome) -> str | None:
-    """What changes are measured against: FedAvg where it was run, else the first algorithm given."""
+    """The baseline: FedAvg if it was run, else the first algorithm."""
     plain = [outcome.label for outcome in study.outcomes if outcome.algorithm == "fedavg"]
     return next(iter(plain + study.labels()), None)
 

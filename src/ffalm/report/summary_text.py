@@ -1,6 +1,6 @@
-"""The results in sentences, also if the fair algorithm is worse.
+"""The results in sentences, even if the fair algorithm is worse.
 
-A difference is called clear only where its 95 % interval over paired seeds excludes zero; with one seed, where the
+A difference is called clear only if its 95 % interval over paired seeds excludes zero; with one seed, where the
 test intervals do not overlap.
 """
 

@@ -43,7 +43,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, and how the values below it are written."""
+    """A heading, and the format of the values below it."""
 
     head: str
     kind: Kind = "text"
@@ -69,7 +69,7 @@ class Column:
         }.get(self.kind, str(value))
 
     def aside(self, cell: Cell) -> str:
-        """What is shown next to the value: its spread, its interval or nothing."""
+        """The text next to the value: its spread, its interval or nothing."""
         if cell.spread is not None:
             return f"± {percent(cell.spread, self.decimals)}"
         if cell.interval is not None:
@@ -93,7 +93,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """The cells of one row, and what a reader must know about it."""
+    """The cells of one row, and a note on it."""
 
     cells: Sequence[Cell]
     note: str = ""
@@ -178,7 +178,7 @@ def row(*values: Any, note: str = "") -> Row:
 
 
 def plain(value: Value) -> Value:
-    """A value as machines read it: None where there is none."""
+    """A value for machines; None if there is none."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -196,7 +196,7 @@ def signed(value: float, decimals: int = DECIMALS) -> str:
 def best(values: Sequence[float], higher: bool, excluded: Sequence[bool] = ()) -> list[bool]:
     """Which fractions are the best of their column as printed; a single row is compared with nothing.
 
-    Excluded rows never are: a model that predicts one label for everybody has small gaps and is useless.
+    Excluded rows never are, since a model that predicts one label for everybody has small gaps and is useless.
     """
     out = list(excluded) or [False] * len(values)
     printed = [round(100 * value, DECIMALS) for value in values]

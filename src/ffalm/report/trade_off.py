@@ -20,7 +20,7 @@ GAPS = {"dpd": "DPD", "eod": "EOD"}
 
 
 def trade_off(study: StudyOutcome, alpha: float | None) -> list[Plot]:
-    """Accuracy against DPD and against EOD at one skew; none where no run has both."""
+    """Accuracy against DPD and against EOD at one skew; none if no run has both."""
     answer = next((one for one in study.answers if one.chosen.alpha == alpha), None)
     plots = (_plot(study, alpha, gap, answer) for gap in GAPS)
     return [plot for plot in plots if plot is not None]
@@ -122,7 +122,7 @@ def _fitted(answer: Answer, gap: str, labels: Sequence[str]) -> tuple[list[Mark]
 
 
 def _majority(runs: Sequence[Outcome], accuracies: Sequence[float]) -> tuple[str, Line | None]:
-    """A line at the accuracy of always predicting the most frequent label, or a note where that is far below."""
+    """A line at the accuracy of always predicting the most frequent label, or a note if that is far below."""
     shares = [run.majority for run in runs if run.confusion is not None]
     if not shares:
         return "", None

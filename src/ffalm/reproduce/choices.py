@@ -136,14 +136,14 @@ def statements(chosen: Chosen, data: str, by_hand: Mapping[str, Any] | None = No
         Statement(
             choice.name,
             choice.question,
-            f"{instead[choice.name]} (set by hand)." if choice.name in instead else _told(choice, chosen[choice.name]),
+            f"{instead[choice.name]} (set by hand)." if choice.name in instead else _words(choice, chosen[choice.name]),
         )
         for choice in CHOICES
         if choice.applies_to(data)
     ]
 
 
-def _told(choice: Choice, answer: str) -> str:
+def _words(choice: Choice, answer: str) -> str:
     given = answers(answer) if choice.several else [answer]
     return "; ".join(_meaning(choice, one) for one in given) + "."
 

@@ -99,7 +99,7 @@ def curves(request: Request, out: Path, run: Runner) -> Artifact:
 
 def sensitivities(request: Request, out: Path, run: Runner) -> Artifact:
     """`sensitivity`: FFALM, FairFed and FPFL with one answer changed at a time."""
-    data = list(request.sources())[-1]  # UTKFace where it is there: its runs are many times shorter
+    data = list(request.sources())[-1]  # UTKFace if it is there, whose runs are much shorter
     effects = sensitivity.measure(request, out, run, data)
     where = "" if request.smoke else f", {data_title(data)}"
     title = f"{_title('sensitivity', request)}{where}, {skew(sensitivity.ALPHA)}"
@@ -144,7 +144,7 @@ def frontiers(request: Request, out: Path, run: Runner) -> Artifact:
 
 
 def _figure(studies: dict[str, StudyOutcome]) -> str | None:
-    """The validation curves of all data sets on one sheet; None where no run has a history."""
+    """The validation curves of all data sets on one sheet; None if no run has a history."""
     charts = [metric_chart(study, data_title(data)) for data, study in studies.items()]
     drawn = [chart for chart in charts if chart is not None]
     return sheet(drawn) if drawn else None

@@ -1,4 +1,4 @@
-"""Checksums of the files in a run folder: a damaged or truncated file is named, and never read as a result."""
+"""Checksums of the files in a run folder, so that a damaged file is reported and never read as a result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def listing(contents: Mapping[str, bytes | str], **others: Any) -> str:
 
 
 def stored(folder: Path) -> dict[str, Any]:
-    """What the checksum file of a folder says; empty where there is none, as in folders of earlier versions."""
+    """The content of a folder's checksum file; empty if there is none, as in folders of earlier versions."""
     if not (folder / FILE).exists():
         return {}
     try:
@@ -39,7 +39,7 @@ def stored(folder: Path) -> dict[str, Any]:
 
 
 def damaged(folder: Path) -> str | None:
-    """The first file that is missing or differs from its checksum; None where all fit."""
+    """The first file that is missing or differs from its checksum; None if all match."""
     for name, expected in stored(folder).get("files", {}).items():
         try:
             if not (folder / name).is_file() or digest((folder / name).read_bytes()) != expected:
@@ -50,15 +50,15 @@ def damaged(folder: Path) -> str | None:
 
 
 def with_checksum(values: Mapping[str, Any]) -> str:
-    """Values as JSON together with their checksum: a file that is checked by itself, whenever it is written."""
+    """Values as JSON with a checksum of their own."""
     plain = json.loads(json_text(values))
     return json_text({**plain, _OWN: digest(json.dumps(plain, sort_keys=True))}, 2) + "\n"
 
 
 def read_checked(file: Path) -> dict[str, Any]:
-    """What `with_checksum` wrote; `OSError` or `ValueError` where it cannot be read or its checksum does not match."""
+    """What `with_checksum` wrote; `OSError` or `ValueError` if it cannot be read or its checksum does not match."""
     values: dict[str, Any] = read_json(file)
     rest = {name: value for name, value in values.items() if name != _OWN}
     if _OWN in values and values[_OWN] != digest(json.dumps(rest, sort_keys=True)):  # federations of 0.9 have none
-        raise ValueError("its checksum does not fit")
+        raise ValueError("its checksum does not match")
     return rest

@@ -1,4 +1,4 @@
-"""Spreading a study over a Ray cluster: the same runs, the same folder, more machines.
+"""Spreading a study over a Ray cluster, with the same runs and the same folder as on one machine.
 
 A task is sent to a worker with the content of its run folders so far, and comes back as finished run folders. If a
 worker or a machine is lost, its tasks start again elsewhere; nothing else is lost. Data files and plugins must have the
@@ -62,9 +62,9 @@ def _run(ray: Any, config: StudyConfig, folder: Path, listener: Listener) -> Non
 
 
 def _compute(plugins: tuple[str, ...], sent: bytes, begun: Files) -> Files:
-    """On a worker: resume a task from what its folders held, and return what they hold at the end.
+    """On a worker: resume a task from the files of its run folders, and return their files at the end.
 
-    What was sent is unpickled here, after the plugins whose classes it may hold are imported.
+    The task is unpickled here, after importing the plugins, since it may hold instances of their classes.
     """
     for name in plugins:
         import_plugin(Path(name))
@@ -79,7 +79,7 @@ def _compute(plugins: tuple[str, ...], sent: bytes, begun: Files) -> Files:
 
 
 def _beside(config: StudyConfig, spread: ExecutionPlan) -> int:
-    """How many workers may share this machine's memory: as many as its cores have room for, or one on each GPU."""
+    """How many workers may share this machine's memory: as many as its cores allow, or one per GPU."""
     return max(1, cores() // spread.threads) if device(config.device).type == "cpu" else 1
 
 
@@ -103,7 +103,7 @@ def _unpack(folder: Path, files: Files) -> None:
 
 
 def check(address: str) -> None:
-    """Refuse an unusable cluster at once: Ray itself waits minutes for a machine that does not answer."""
+    """Refuse an unusable cluster at once, since Ray waits minutes for a machine that does not answer."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("A Ray cluster needs Ray, which comes with `pip install 'ffalm[flower]'`.")
     host, found, port = address.rpartition(":")
@@ -116,7 +116,7 @@ def check(address: str) -> None:
 
 
 def _connected(address: str) -> Any:
-    """Ray, connected to a cluster whose workers are sent this very package."""
+    """Ray, connected to a cluster whose workers get this package."""
     check(address)
     import ray
 

@@ -71,17 +71,17 @@ def lay_out(
 
 
 def check_same(record: StudyRecord, before: StudyRecord, folder: Path) -> None:
-    """Refuse to resume a study whose settings or data are not those it was begun with."""
+    """Refuse to resume a study whose settings or data are not those that it was started with."""
     same_version = record.versions.get("ffalm") == before.versions.get("ffalm")
     reasons = {
-        "settings": "config.toml holds other settings than the study was begun with: undo the change",
-        "data": "its data has changed since the study was begun: restore it",
+        "settings": "the settings in config.toml have changed since the study was started: undo the change",
+        "data": "its data has changed since the study was started: restore it",
     }
     for name, what in reasons.items():
         changed = before.fingerprints.get(name, "") not in ("", record.fingerprints[name])
         require(
             not changed or (name == "settings" and not same_version),
-            f"The study in {folder} cannot be resumed, since {what}, or begin another with --out.",
+            f"The study in {folder} cannot be resumed, since {what}, or start another with --out.",
         )
 
 
@@ -179,7 +179,7 @@ def _warnings(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _kept(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
-    """Which rounds' models were scored, where it is not the last of each run."""
+    """Which rounds' models were scored, if not those of the last rounds."""
     if record.keep == "last":
         return []
     return [

@@ -70,9 +70,8 @@ def plan_execution(config: StudyConfig) -> ExecutionPlan:
 def _tasks(grid: list[RunPlan], together: Together, processes: int) -> list[list[RunPlan]]:
     """Cut the grid into calls: one per run, or runs that an engine computes together.
 
-    Those are the seeds of one algorithm, and of algorithms that differ in settings of the server alone, or else all
-    algorithms of one seed. Calls are split only as far as it takes to give every process its share; for several
-    processes the longest come first.
+    Those are the seeds of algorithms that differ only in settings of the server, or all algorithms of one seed. Calls
+    are split only as far as needed to give every process its share; for several processes the longest come first.
     """
     if together is Together.NONE:
         return [[plan] for plan in grid]
@@ -113,9 +112,9 @@ def execute(
 def resumable(saved: list[list[int]], damaged: bool = False) -> list[int]:
     """The round from which each run of a task resumes, given the rounds of which it has checkpoints.
 
-    Runs computed together advance together, so a kill leaves some of them one checkpoint ahead. Those go back that
-    one, so that the same runs are computed together again and every last bit comes out the same. Where checkpoints are
-    damaged, all go back to the last round of which all have one.
+    Runs that are computed together advance together, so a kill may leave some of them one checkpoint ahead. Those go
+    back by one, so that the same runs are computed together again and the results are equal bit by bit. If checkpoints
+    are damaged, all runs go back to the last round of which all have one.
     """
     if damaged and saved:
         return [max(set.intersection(*map(set, saved)))] * len(saved)
@@ -144,7 +143,7 @@ class _StoredRun:
         return self._run.jobs
 
     def begin(self, held: ExitStack) -> bool:
-        """Lock the folder for this process; False where the run is already finished."""
+        """Lock the folder for this process; False if the run is already finished."""
         self.store.path.mkdir(parents=True, exist_ok=True)
         held.enter_context(locked(self.store.path))
         check_owner(self._config, self.store, self.plan)
@@ -168,13 +167,13 @@ class _StoredRun:
             self._run.job = replace(self._run.job, start=start)
 
     def add(self, place: int, done: Round) -> Record | None:
-        """Record a round on disk too; a diverged one leaves no checkpoint to resume from."""
+        """Record a round, on disk too; a diverged round leaves no checkpoint to resume from."""
         record = self._run.add(place, done)
         if record is None:
             return None
         self.store.append(record)
         number = done.snapshot.round
-        last = number == self._config.training.rounds  # the result follows: a kill does not lose it, a power cut may
+        last = number == self._config.training.rounds  # not synced, since the result follows
         due = number % self._config.checkpoint_every == 0 or last
         if done.diverged is None and due and isinstance(self._run, Run):
             self.store.save(done.snapshot, self._run.selection.selected, not last, self._writer)
@@ -189,6 +188,6 @@ class _StoredRun:
         return result
 
     def wait(self) -> None:
-        """Until the result is written."""
+        """Wait until the result is written."""
         if self._written is not None:
             self._written.result()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ffalm import simulation
 from ffalm.config import AlgorithmEntry, StudyConfig, parse, read
 from ffalm.data.compact_features import stored_bytes
+from ffalm.data.decode import ENDINGS
 from ffalm.data.table_files import files_of
 from ffalm.data.types import Dataset
 from ffalm.errors import UserError, require
@@ -62,7 +64,7 @@ def plans(config: StudyConfig) -> list[RunPlan]:
 
 
 def run_place(config: StudyConfig, plan: RunPlan) -> str:
-    """The path of a run within its study's folder: a folder of its own, or the top if it is the only run."""
+    """The path of a run within its study's folder; a single run has no folder of its own."""
     alone = len(config.entries) * len(config.seeds) == 1 and (len(config.alphas) == 1 or not plan.skewed)
     return "." if alone else f"runs/{plan.folder_name}"
 
@@ -82,7 +84,7 @@ def finished(config: StudyConfig, folder: Path, plan: RunPlan) -> Outcome | None
 
 
 def check_owner(config: StudyConfig, run: RunFolder, plan: RunPlan) -> None:
-    """Refuse a folder that holds a run with other settings, rather than continue it or report its result."""
+    """Refuse a folder that holds a run with other settings."""
     stored = run.path / "config.toml"
     asked = config.of_run(plan.entry, plan.alpha, plan.seed)
     require(
@@ -93,18 +95,18 @@ def check_owner(config: StudyConfig, run: RunFolder, plan: RunPlan) -> None:
 
 @lru_cache(maxsize=1)
 def _dataset(source: Any) -> Dataset:
-    """The source's data, read once for the studies of a process: see `forget_changed_data`."""
+    """The source's data, read once per process unless its files change: see `forget_changed_data`."""
     _states[source] = _state(source)
     dataset: Dataset = source.load()
     return dataset
 
 
 _federations: OrderedDict[tuple[Any, Partition, int], Federation] = OrderedDict()
-_states: dict[Any, list[tuple[Any, ...]]] = {}  # of each source's files when they were read
+_states: dict[Any, list[tuple[Any, ...]]] = {}  # by source, when it was read
 
 
 def forget_changed_data() -> None:
-    """Read data again whose files have changed: called before a study, so that all of its runs have the same rows."""
+    """Drop cached data whose files have changed; called before a study, so that all of its runs have the same rows."""
     changed = [source for source, state in list(_states.items()) if state != _state(source)]  # threads may add some
     if changed:
         _dataset.cache_clear()
@@ -115,18 +117,28 @@ def forget_changed_data() -> None:
 
 
 def _state(source: Any) -> list[tuple[Any, ...]]:
-    """What changes where a file or folder of a source is written, or its path, which may be relative, means another."""
+    """Paths, sizes and times of a source's files, which differ once they are written or its relative path moves."""
     named = (getattr(source, name, None) for name in ("file", "labels", "folder", "root"))
+    paths = (Path(one).expanduser().absolute() for text in named if text for one in files_of(text))
     found: list[tuple[Any, ...]] = []
-    for path in (Path(one).expanduser().absolute() for text in named if text for one in files_of(text)):
+    for path in chain.from_iterable(map(_with_content, paths)):
         with suppress(OSError):
             status = path.stat()
             found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
     return found
 
 
+def _with_content(path: Path, levels: int = 2) -> Iterator[Path]:
+    """A path and, for a folder, what is in it and in its subfolders, except images: adding one changes its folder."""
+    yield path
+    with suppress(OSError):
+        for one in sorted(path.iterdir()) if levels and path.is_dir() else ():
+            if not one.name.lower().endswith(ENDINGS):
+                yield from _with_content(one, levels - 1)
+
+
 def _federation(source: Any, partition: Partition, seed: int) -> Federation:
-    """Shared by the algorithms that are compared on it; the oldest are dropped where they take too much memory."""
+    """A federation, shared by the algorithms that are compared; the oldest are dropped if they take too much memory."""
     key = source, partition, seed
     if key not in _federations:
         _federations[key] = Federation.from_dataset(_dataset(source), partition, seed)
@@ -168,33 +180,33 @@ def problem_without(config: StudyConfig, site: str) -> UserError | None:
 
 
 def require_unchanged(folder: Path, fingerprint: str) -> None:
-    """Refuse the data of a study in a folder where its rows are known not to be those that it was begun with."""
+    """Refuse the data of a study in a folder if its rows are known to differ from those that it was started with."""
     forget_changed_data()
     config = parse(read(folder / "config.toml"))
     require(
         fingerprint in ("", federation_of(config, plans(config)[0]).fingerprint()),
-        f"The data of the study in {folder} has changed since it was begun: restore it. Else a blind rule could be "
+        f"The data of the study in {folder} has changed since it was started: restore it, or a blind rule could be "
         "fitted to rows that trained the model.",
     )
 
 
 def require_computed_on(federation: Federation, run: RunFolder) -> None:
-    """Refuse a federation that is not the one of all runs of a study."""
+    """Refuse a federation on which not all runs of a study were computed."""
     given = parse(read(run.path / "config.toml")).data
     if not isinstance(given, InMemory):
         raise UserError("This study loads its data again: leave `federation` out of `answer`.")
     require(
         InMemory.of(federation, 1) == given,
         "The runs of this study were not all computed on the federation given, and its rows may have trained some of "
-        "their models. A study of several federations has blind rules of single runs: call `study.blind(run, "
-        "federation=...)` with each run's own.",
+        "their models. In a study of several federations, call `study.blind(run, federation=...)` for "
+        "each run with its own.",
     )
 
 
 def require_own(federation: Federation, config: StudyConfig, first: str) -> None:
-    """Refuse a federation that is not a run's own, by the run's settings and the fingerprint of the first run's.
+    """Refuse a federation that is not a run's own; `first` is the fingerprint of the first run's federation.
 
-    Of several federations in memory only their common fingerprint is known, so that each may be a run's own.
+    A study of several federations in memory stores one fingerprint of all, so that none of them can be refused.
     """
     found, given = federation.fingerprint(), config.data
     if not isinstance(given, InMemory):
@@ -217,7 +229,7 @@ def run_of(config: StudyConfig, plan: RunPlan, device: str = "", processes: int 
 def drop_incompatible(config: StudyConfig, optional: Collection[str]) -> tuple[StudyConfig, list[LeftOut]]:
     """The study without those of its optional algorithms that cannot take its data, and why each was left out.
 
-    Optional are those that the user did not name. A study with no algorithm left is refused.
+    Algorithms that the user did not name are optional. A study with no algorithm left is refused.
     """
     if not optional:
         return config, []
@@ -232,7 +244,7 @@ def drop_incompatible(config: StudyConfig, optional: Collection[str]) -> tuple[S
 
 
 def refusal(config: StudyConfig, entry: AlgorithmEntry, federation: Federation) -> UserError | None:
-    """Why an algorithm cannot take the study's data or privacy; None where it takes both."""
+    """Why an algorithm cannot take the study's data or privacy; None if it takes both."""
     try:
         entry.algorithm.start(federation.task, federation.counts())
         if config.privacy is not None:

@@ -1,4 +1,4 @@
-"""Data and models that a study was given as Python objects; a configuration file can only record which they were."""
+"""Data and models given as Python objects, of which a configuration file records only the identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learning rate of a table of the user's own, where a fairness target is asked for and no rate is given.
+"""The learning rate of a user's own table, for a study with a fairness target and no rate given.
 
 The paper's 0.05 for 70 rounds suits tables of tens of thousands of rows. Where each client takes few steps a round, or
 columns are rare categories or have long tails, training ends before the model has learned what it could. FedAvg is
@@ -26,14 +26,14 @@ _TOLERANCE = 0.5  # standard errors of the best AUC
 
 @dataclass(frozen=True)
 class ChosenRate:
-    """A learning rate, and by which AUC on held-out rows; of rates that were not tried there is none."""
+    """A learning rate, and the AUC on held-out rows of each rate that was tried."""
 
     lr: float
     auc: dict[float, float]
 
     @property
     def note(self) -> str:
-        """What was chosen and why, empty where nothing was tried."""
+        """What was chosen and why; empty if nothing was tried."""
         if not self.auc:
             return ""
         tried = ", ".join(f"{100 * auc:.1f} at {rate:g}" for rate, auc in self.auc.items())
@@ -44,9 +44,9 @@ class ChosenRate:
 
 
 def choose_rate(federation: Federation, settings: RunSettings, seed: int) -> ChosenRate:
-    """The smallest rate whose AUC on held-out rows is about the best; 0.05 where nothing can be tried.
+    """The smallest rate whose AUC on held-out rows is about the best; 0.05 if nothing can be tried.
 
-    Rates are tried upwards for as long as they help. A rate at which training diverges is no choice.
+    Rates are tried in ascending order for as long as they help. A rate at which training diverges is not chosen.
     """
     if not _can_try(federation, settings):
         return ChosenRate(RATES[0], {})
@@ -77,7 +77,7 @@ def _can_try(federation: Federation, settings: RunSettings) -> bool:
 
 
 def _held_out_scores(federation: Federation, settings: RunSettings, seed: int, rate: float) -> ScoreHistogram | None:
-    """Of FedAvg trained at a rate; None where it diverges."""
+    """Of FedAvg trained at a rate; None if it diverges."""
     trained = replace(settings, training=replace(settings.training, lr=rate))
     try:
         with warnings.catch_warnings():

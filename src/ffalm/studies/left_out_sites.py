@@ -32,9 +32,9 @@ _FILE = "leave-one-out"
 
 @dataclass(frozen=True)
 class SiteOutcome:
-    """An algorithm at one site, means over seeds: trained without the site, and with it.
+    """An algorithm trained without a site and with it, scored at that site, as means over seeds.
 
-    Seeds in which one of the two diverged are left out of both means, which are NaN without a seed.
+    Seeds in which one of the two diverged are left out of both means, which are NaN if no seed remains.
     """
 
     site: str
@@ -52,7 +52,7 @@ RunStudy = Callable[[str | None, Path, bool], Study]
 
 @dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """The studies and what they say about each site."""
+    """The studies, and their results at each site."""
 
     whole: Study
     without: dict[str, Study]  # by site
@@ -79,7 +79,7 @@ class LeaveOneOut:
                         *one.left_out.values(),
                         one.member_rows,
                         *one.member.values(),
-                        note=f"{one.diverged} of {seeds} seeds left out, in which a run diverged" * bool(one.diverged),
+                        note=f"{one.diverged} of {seeds} seeds left out because a run diverged" * bool(one.diverged),
                     )
                     for one in sites
                     if one.label == label
@@ -154,10 +154,10 @@ def _means(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def leave_one_out(
     data: str | os.PathLike[str] = "census", algorithms: Any = None, *, out: str | os.PathLike[str], **keywords: Any
 ) -> LeaveOneOut:
-    """Train without each site in turn: what would a site see of a model that it did not help to train?
+    """Train without each site in turn: how does a model do at a site that did not help to train it?
 
-    The data must name the owners of its rows. `out` is the folder of all studies, continued where it holds some of
-    them; `algorithms` and the other keywords are those of `compare`.
+    The data must name the owners of its rows. `out` is the folder of all studies, and studies that it holds are
+    resumed. `algorithms` and the other keywords are those of `compare`.
     """
     require(
         isinstance(data, str | os.PathLike),

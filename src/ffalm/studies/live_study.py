@@ -25,7 +25,7 @@ _WATCHED = ("study.json", "history.jsonl", "result.json")
 
 
 def fingerprint(folder: Path) -> list[tuple[str, int, int]]:
-    """The files that a round or a run changes, with their sizes and times: where it is the same, so is the page."""
+    """Sizes and times of the files that a round or a run changes; if they are the same, so is the page."""
     places = [folder, folder / "run", *sorted(folder.glob("runs/*"))]
     files = [place / name for place in places for name in _WATCHED]
     return [(str(file), *_state(file)) for file in files]
@@ -45,7 +45,7 @@ def live_page(folder: Path) -> tuple[str, bool]:
     complete = not running and len(finished.outcomes) == total
     progress = "" if complete else _progress(finished, running, total)
     both = replace(finished, outcomes=[*finished.outcomes, *running])
-    # the curves have every round so far, the tables finished runs alone
+    # the curves have every round so far, the tables only finished runs
     return render(replace(finished, progress=progress), charts(both)), complete
 
 
@@ -68,7 +68,7 @@ def _read(folder: Path) -> tuple[StudyOutcome, list[Outcome], int]:
 
 
 def _running(folder: Path, done: set[str]) -> list[Outcome]:
-    """The unfinished runs of a study that have begun."""
+    """The unfinished runs of a study that have started."""
     config = parse(read(folder / "config.toml"))
     found = []
     for plan in plans(config):
@@ -83,7 +83,7 @@ def _running(folder: Path, done: set[str]) -> list[Outcome]:
 
 
 def _federated(folder: Path) -> Outcome:
-    """The run of a federation that is not finished, which has no record yet."""
+    """The unfinished run of a federation, which has no record yet."""
     try:
         settings = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
         name = str(settings["algorithm"]["name"])
@@ -96,11 +96,11 @@ def _federated(folder: Path) -> Outcome:
 def _progress(finished: StudyOutcome, running: Sequence[Outcome], total: int) -> str:
     """How far a study is, in a sentence."""
     if not running and not finished.outcomes:
-        return "No round is finished yet: this page shows each one as soon as it is."
+        return "No round is finished yet: this page shows each round as soon as it ends."
     rounds = [len(run.history) for run in running]
     if total == 1:
-        return f"Still running: round {max(rounds)} finished. The tables come when all rounds are."
+        return f"Still running: round {max(rounds)} finished. The tables follow when all rounds are done."
     progress = f"Still running: {len(finished.outcomes)} of {total} runs finished"
     if rounds:
         progress += f", {len(rounds)} in {span(rounds)}"
-    return f"{progress}. The curves show every round so far, the tables finished runs alone."
+    return f"{progress}. The curves show every round so far, the tables only finished runs."

@@ -108,7 +108,7 @@ def _of_study(
 def _kept_blind_rule(
     study: Study, alpha: float | None, model: ModelFactory | Architecture | None
 ) -> TrainedModel | None:
-    """The answer that the study's report kept, if it is a blind rule: to find it anew takes the rows, and training."""
+    """The answer stored by the study's report, if it is a blind rule, which cannot be found again without the rows."""
     record = study.record
     if record.repair != "blind" or (alpha is None and len(study.alphas) > 1):
         return None
@@ -123,7 +123,7 @@ def _kept_blind_rule(
 
 
 def _thresholds_at(answer: Answer, site: str | None, folder: Path) -> dict[str, Any]:
-    """The answer's thresholds, those of a site where it has its own."""
+    """The answer's thresholds, or a site's own if it has any."""
     known = {one.site: one.repair for one in answer.sites}
     if site is not None:
         return look_up("site of this study", site, known)
@@ -147,9 +147,9 @@ def facts_of(
     site: str | None = None,
     ruled: tuple[Part, Tally] | None = None,
 ) -> ModelFacts:
-    """What a study's folder says about the model of one of its runs with these thresholds, at one site or at all sites.
+    """Facts about the model of a study's run with these thresholds, at one site or at all sites.
 
-    `ruled` is the Tally of its blind rule, where it has one, and on which rows.
+    `ruled` is the Tally of its blind rule, if it has one, and the part that it is of.
     """
     record, others = study.record, {one.label for one in study.results} - {run.label}
     scores: Mapping[str, ScoreHistogram] = {}

@@ -51,7 +51,7 @@ class Best:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """The results of a study; `Study.load(folder)` reads them again."""
+    """The results of a study; `Study.load(folder)` reads them back."""
 
     record: StudyRecord
     results: list[Outcome]  # every finished run: test metrics, their intervals, and the history of its rounds
@@ -59,7 +59,7 @@ class Study:
 
     @classmethod
     def load(cls, folder: str | Path) -> Study:
-        """The study in a folder; of a study that was stopped, the runs that are finished."""
+        """The study in a folder, with the finished runs if it was stopped."""
         place = path_of(folder)
         return cls(*read_study(place), place)
 
@@ -153,14 +153,14 @@ class Study:
                 for run in ended]  # fmt: skip
         require(
             bool(runs),
-            "No run of a federated algorithm is finished with a result; central and local training are "
-            "references, which no answer chooses."
+            "No run of a federated algorithm has finished with a result; central and local training are "
+            "references, which an answer never chooses."
             if record.references
-            else "No run is finished with a result.",
+            else "No run has finished with a result.",
         )
         require(
             all("validation" in run.scores for run in runs),
-            "thresholds and candidates are chosen on held-out rows, and these runs kept no scores of any.",
+            "Thresholds and candidates are chosen on held-out rows, and these runs have no scores of such rows.",
         )
         answer = answer_of(runs, asked, allowed, record.group_names, level)
         blind_notes = () if allowed != "blind" else self._blind_notes(answer, federation)
@@ -169,7 +169,7 @@ class Study:
         if answer.chosen.kind == "blind":
             require(
                 where == "federation",
-                "A blind rule is one for all sites: give the target's scope as federation, or another repair.",
+                "A blind rule applies to all sites alike: set scope to federation, or choose another repair.",
             )
             return StudyAnswer.of(answer)
         own = self.client_scores(next(run for run in self.results if run.place == answer.best.run))
@@ -230,7 +230,7 @@ class Study:
         return {}
 
     def _blind_rules(self, run: Outcome, federation: Federation | None) -> Callable[[Target, float], JudgedRule]:
-        """What makes a run's blind rule for a target at a confidence; a real federation keeps those of its target."""
+        """A function from target and confidence to a run's blind rule; a real federation stores those of its target."""
         if self.record.federated:
             return self._folder(run).blind_rules().judged
         return self.blind_model(run, federation).fit
@@ -354,7 +354,7 @@ class Study:
         return max(found, key=lambda one: one.means[metric] if more_is_better(metric) else -one.means[metric])
 
     def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:
-        """Write tables, curves and the page, into the study's folder unless another is given; returns each file."""
+        """Write tables, curves and the page, into the study's folder unless another is given; returns the files."""
         from ffalm.report import write_report
 
         place = self.folder if folder is None else folder_of(folder)
@@ -364,12 +364,14 @@ class Study:
         return written
 
     def _write_repairs(self) -> None:
-        """Write the thresholds of each answer, or its blind rule with the model of the groups, beside the chosen model;
-        remove those of earlier answers."""
+        """Write each answer's thresholds, or its blind rule with the model of the groups, beside the chosen model.
+
+        Those of earlier answers are removed.
+        """
         chosen = {answer.best.run: answer for answer in self.outcome.answers}
         for run in self.results:
             folder, answer = self._folder(run), chosen.get(run.place)
-            if not self.record.federated:  # whose coordinator keeps the blind rules that sites counted for
+            if not self.record.federated:  # its coordinator keeps the blind rules that sites counted for
                 folder.drop_blind_rules()
                 if answer is not None and answer.chosen.kind == "blind":
                     self._keep_blind_rule(run, answer)
@@ -379,7 +381,7 @@ class Study:
                 (folder.path / REPAIR).unlink(missing_ok=True)
 
     def _keep_blind_rule(self, run: Outcome, answer: Answer) -> None:
-        """Write what a blind rule takes beside its weights: the model of the groups, and its counts for the card."""
+        """Write the model of the groups and the counts for the card, which a blind rule needs beside its weights."""
         folder, models = self._folder(run), self.blind_model(run)
         models.groups.network.save(folder.path / GROUPS)
         folder.keep_blind_rules(models.stored(answer.target, answer.best.validation.level))
@@ -393,5 +395,5 @@ def _require_metric(name: Any, known: Sequence[str]) -> None:
 
 
 def _meets(mean: float, metric: str, bound: float) -> bool:
-    """Whether a mean is defined and within its bound, NaN for none."""
+    """Whether a mean is defined and within its bound; a bound of NaN is none."""
     return math.isfinite(mean) and (math.isnan(bound) or (mean >= bound if more_is_better(metric) else mean <= bound))

@@ -13,8 +13,8 @@
     checksums.json     of the files of a checkpoint, or of a finished run
     result.json        the outcome; its presence says that the run is finished
 
-Whole files are written beside and renamed. A checkpoint that does not fit its checksums is not resumed from: the one
-before it is. There is no pickle: nothing that is loaded can run code.
+Files are written under another name and then renamed. A run does not resume from a checkpoint that does not match its
+checksums, but from the one before it. There is no pickle: nothing that is loaded can run code.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _INTERVALS = (
 
 @contextmanager
 def locked(folder: Path, name: str = "run", patient: bool = False) -> Iterator[None]:
-    """Lock a folder for this process; a dying process releases its lock by itself, so wait a little for it.
+    """Lock a folder for this process; a dying process releases its lock by itself, so wait a little.
 
     A `patient` process waits for as long as another holds the lock.
     """
@@ -171,7 +171,7 @@ class RunFolder:
         return [f"The checkpoint {path} is damaged ({problem})." for path, problem in found if problem is not None]
 
     def _problem(self, path: Path) -> str | None:
-        """The file, of a snapshot or of the history up to it, that does not fit its checksum."""
+        """The file, of a snapshot or of the history up to it, that does not match its checksum."""
         broken = checksums.damaged(path)
         if broken is not None:
             return broken

@@ -184,7 +184,7 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class OpenStudy:
-    """A study that is known to be possible and whose folder this process holds, before its first run is computed."""
+    """A study that has been checked and whose folder this process holds, before its first run is computed."""
 
     config: StudyConfig
     spread: ExecutionPlan
@@ -198,11 +198,11 @@ class OpenStudy:
 
         def listener(plan: RunPlan, record: Record) -> None:
             if on_round is not None:
-                on_round(plan, dict(record))  # its own: the history is kept
+                on_round(plan, dict(record))  # a copy, since the history is kept
 
         if self.left and self.ray is not None and not self.spread.engine.spreads:
             cluster.run_on_cluster(self.config, self.folder, self.ray, listener)
-        elif self.left:  # an engine that spreads by itself finds the cluster by this variable
+        elif self.left:  # an engine that spreads by itself reads this variable
             os.environ.update({} if self.ray is None else {"RAY_ADDRESS": self.ray})
             workers.run_study(self.config, self.folder, self.spread, listener)
         return Study.load(self.folder)
@@ -220,7 +220,7 @@ def begin(
 ) -> Iterator[OpenStudy]:
     """Check that a study is possible, then claim its folder and write its settings and `study.json` there.
 
-    `out` is the folder, or a function that makes a new one. Algorithms that are `optional` are left out where they
+    `out` is the folder, or a function that makes a new one. Algorithms that are `optional` are left out if they
     cannot take the data. With `free_rate` the learning rate of a study with a target is chosen by `choose_rate`.
     Nothing is written before the study is known to be possible.
     """
@@ -240,7 +240,7 @@ def begin(
     record = lay_out(config, spread, left_out, command, notes)
     folder = out if isinstance(out, Path) else out()
     with _claimed(folder, config, existing) as stored:
-        if stored is not None:  # keep what was recorded when it was begun
+        if stored is not None:  # keep what was recorded at its start
             check_same(record, stored, folder)
             record = replace(record, command=stored.command, left_out=stored.left_out, answer_notes=stored.answer_notes)
         left = [plan for plan in plans(config) if finished(config, folder, plan) is None]
@@ -250,7 +250,7 @@ def begin(
 
 
 def _with_rate(config: StudyConfig, folder: Path | Callable[[], Path]) -> tuple[StudyConfig, tuple[str, ...]]:
-    """The study with the learning rate that it was begun with, or that is chosen now, and why."""
+    """The study with the learning rate that it was started with, or that is chosen now, and the reason."""
     begun = isinstance(folder, Path) and (folder / "config.toml").exists()
     first = plans(config)[0]
     rate = None if begun else choose_rate(federation_of(config, first), config, first.seed)
@@ -260,7 +260,7 @@ def _with_rate(config: StudyConfig, folder: Path | Callable[[], Path]) -> tuple[
 
 
 def _with_engine(config: StudyConfig, folder: Path | Callable[[], Path]) -> StudyConfig:
-    """The study with the engine that "auto" chose when it was begun, even if free memory now differs."""
+    """The study with the engine that "auto" chose at its start, even if free memory now differs."""
     begun = isinstance(folder, Path) and (folder / RECORD).exists() and config.engine == "auto"
     engine = read_record(cast(Path, folder)).engine if begun else ""
     return replace(config, engine=engine) if engine else config
@@ -313,7 +313,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def _claimed(folder: Path, config: StudyConfig, existing: Existing) -> Iterator[StudyRecord | None]:
-    """Hold the folder for this process while it computes the study; gives the record of the study that it resumes."""
+    """Lock the folder while this process computes the study; yields the record of the study that it resumes."""
     make_folder(folder)
     with locked(folder, "study"):
         remove_leftovers(folder)
@@ -332,7 +332,7 @@ def _begun(folder: Path, existing: Existing) -> bool:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"The output {folder} is a file: name a folder.")
     if not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir()):
-        return False  # a study that was killed as it began has left nothing but hidden files
+        return False  # a study killed at its start leaves only hidden files
     require(existing != "refuse", f"The folder {folder} is not empty: resume it with --resume, or name another.")
     require(
         existing == "share" or (folder / "config.toml").exists(),

@@ -1,6 +1,6 @@
 """`ffalm.sweep`: the front of accuracy against a gap that an algorithm reaches over one or more of its settings.
 
-All points are one study: runs that differ in settings of the server alone, such as the tolerance of a Lagrangian, are
+All points are one study: runs that differ only in settings of the server, such as the tolerance of a Lagrangian, are
 computed together in one stack.
 """
 
@@ -110,7 +110,7 @@ def sweep(
 def sections_of(
     names: Sequence[str], over: Mapping[str, Values], metric: str, settings: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The algorithms of the sweep's study, each point as a section of its own under a key that says its settings."""
+    """The algorithms of the sweep's study, one section per point, under a key that names its settings."""
     check_metric(metric)
     require(bool(names), "A sweep needs at least one algorithm.")
     for name in settings:
@@ -138,7 +138,8 @@ def _knobs(names: Sequence[str], over: Mapping[str, Values]) -> dict[str, dict[s
     found: dict[str, dict[str, Values]] = {name: {} for name in names}
     for path, values in over.items():
         owner, _, knob = path.rpartition(".")
-        require(not owner or owner in found, f"The sweep over {path!r} is of an algorithm that is not among {names}.")
+        known = not owner or owner in found
+        require(known, f"The sweep over {path!r} is of an algorithm that is not among {', '.join(names)}.")
         points = _listed(values)
         require(bool(points), f"The sweep over {path!r} needs a list of values.")
         takers = [name for name in ([owner] if owner else names) if knob in _settings(name)]
@@ -163,7 +164,7 @@ def _settings(name: str) -> list[str]:
 
 
 def _aimed(name: str, metric: str) -> dict[str, Any]:
-    """Settings with which an algorithm aims at the gap that is drawn."""
+    """The settings that make an algorithm aim at the gap that is drawn."""
     if name in ("lagrangian", "fedgft", "reductions") and metric in CONSTRAINTS:
         return {"constraint": CONSTRAINTS[metric]}
     if name in ("fairfed", "fedfb") and metric in ("dpd", "eod"):

@@ -69,7 +69,7 @@ class MLflowTracker:
 
 @contextmanager
 def _reached() -> Iterator[None]:
-    """Turn MLflow's errors, such as that of a server that is down, into a sentence."""
+    """Turn MLflow's errors, such as an unreachable server, into a sentence."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -77,7 +77,7 @@ def _reached() -> Iterator[None]:
     except MlflowException as error:
         raise UserError(
             f"MLflow cannot record the rounds ({str(error).splitlines()[0].rstrip('.')}): check MLFLOW_TRACKING_URI, "
-            "or leave --track out. The rounds computed so far are kept: --resume goes on from them."
+            "or leave --track out. The rounds computed so far are kept: continue with --resume."
         ) from None
 
 
@@ -97,7 +97,7 @@ def check_tracker(name: str | None) -> None:
 
 @contextmanager
 def tracked(name: str | None, folder: Path) -> Iterator[Tracker | None]:
-    """The tracker of a study in this folder, closed at the end whatever happens; None where none is asked for."""
+    """The tracker of a study in this folder, closed at the end whatever happens; None if no name is given."""
     if name is None:
         yield None
         return
@@ -109,7 +109,7 @@ def tracked(name: str | None, folder: Path) -> Iterator[Tracker | None]:
 
 
 def _numbers(record: Record) -> dict[str, float]:
-    """What a tracker can draw of a round: finite numbers, not lists."""
+    """The numbers of a round that a tracker can draw: finite ones, without lists."""
     return {
         name: float(value)
         for name, value in record.items()

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from ffalm.config import StudyConfig
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 from ffalm.plugins import blamed, import_plugin
 from ffalm.studies.execution import ExecutionPlan, Listener, execute
 from ffalm.studies.grid import RunPlan
@@ -35,6 +35,10 @@ def run_study(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener
 
 
 def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, listener: Listener) -> None:
+    require(
+        getattr(sys.modules["__main__"], "__file__", None) != "<stdin>",
+        "Worker processes cannot read a script from standard input: save it as a file, or use 1 worker.",
+    )
     try:
         _Importable(io.BytesIO()).dump(config)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -58,17 +62,17 @@ def _run_in_processes(config: StudyConfig, folder: Path, spread: ExecutionPlan, 
                 _check(future)
         _pass_on(events, listener)
     finally:
-        _end(pool)  # kills finished workers too: a process with torch takes most of a second to exit by itself
+        _end(pool)  # finished workers too, since a process with torch takes most of a second to exit by itself
 
 
 class _Importable(pickle.Pickler):
-    """Refuses classes and functions of a notebook or an interactive session, which workers cannot import."""
+    """Refuses classes and functions defined in a notebook or interactive session, which workers cannot import."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
             kind = "class" if isinstance(value, type) else "function"
             if not hasattr(sys.modules["__main__"], "__file__"):
-                raise pickle.PicklingError(f"the {kind} {value.__name__} is known to this session alone")
+                raise pickle.PicklingError(f"the {kind} {value.__name__} exists only in this session")
         return NotImplemented
 
 
@@ -87,7 +91,7 @@ def _check(future: Future[None]) -> None:
         future.result()
     except BrokenProcessPool:
         raise UserError(
-            "A worker process died: perhaps for want of memory, then resume with fewer workers. In a script of your "
+            "A worker process died, perhaps because memory ran out: resume with fewer workers. In a script of your "
             'own, the main part must be under `if __name__ == "__main__":`.'
         ) from None
 

@@ -1,1 +1,1 @@
-"""What the operating system offers: files, locks, memory, devices, processes. Nothing here knows of learning."""
+"""The operating system: files, locks, memory, devices and processes. Nothing here is about learning."""

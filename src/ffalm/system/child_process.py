@@ -1,4 +1,4 @@
-"""What every worker process of ours does first; nothing here imports torch."""
+"""What each of our worker processes does first; nothing here imports torch."""
 
 from __future__ import annotations
 

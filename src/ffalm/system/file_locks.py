@@ -15,7 +15,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def try_lock(file: IO[Any]) -> bool:
-        """Lock a file for this process; False where another holds it."""
+        """Lock a file for this process; False if another holds it."""
         file.seek(0)
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
@@ -26,7 +26,7 @@ else:
     import fcntl
 
     def try_lock(file: IO[Any]) -> bool:
-        """Lock a file for this process; False where another holds it, OSError where the disk knows no locks."""
+        """Lock a file for this process; False if another holds it, OSError if the file system has no locks."""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -35,7 +35,7 @@ else:
 
 
 def wait_for_lock(file: IO[Any], seconds: float | None = None) -> bool:
-    """Lock a file as soon as nobody else holds it; False where that takes longer than so many seconds."""
+    """Lock a file once nobody else holds it; False if that takes longer than this many seconds."""
     deadline = None if seconds is None else time.monotonic() + seconds
     while not try_lock(file):
         if deadline is not None and time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Files of a user's are read within limits; ours are written so that a reader finds the old or the new one, whole."""
+"""Reads a user's files within limits; writes ours so that a reader finds either the old or the new one, complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIMITED_INFORMATION = 0x1000  # the right to ask Windows whether a process is t
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file that a user named; devices, pipes and files that cannot be settings are refused unread."""
+    """The text of a file that a user named; devices, pipes and very large files are refused."""
     try:
         if not path.exists():
             raise UserError(f"There is no {what} {path}.")
@@ -37,7 +37,7 @@ def read_text(path: Path, what: str) -> str:
 
 
 def path_of(given: Any) -> Path:
-    """The path that a user gave; a `UserError` where it is anything else."""
+    """The path that a user gave; a `UserError` if it is anything else."""
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(text, str) or "\0" in text:
         raise UserError(f"The path must be a text or a Path; got {short_repr(given)}.")
@@ -49,14 +49,14 @@ def path_of(given: Any) -> Path:
 
 
 def folder_of(given: Any) -> Path:
-    """The folder that a user named for output, which need not be there."""
+    """The folder that a user named for output, which need not exist."""
     place = path_of(given)
     require(place.is_dir() or not place.exists(), f"The output {place} is a file: name a folder.")
     return place
 
 
 def file_of(given: Any) -> Path:
-    """The file that a user named for output, which need not be there."""
+    """The file that a user named for output, which need not exist."""
     place = path_of(given)
     require(not place.is_dir(), f"The output {place} is a folder: name a file.")
     return place
@@ -71,7 +71,7 @@ def require_output(out: Path | None, given: Path, kind: str = "a file") -> None:
 
 
 def require_replaceable(out: Path, mark: str, what: str) -> None:
-    """Refuse to write over a file of the user's: one that is there must be empty or hold the mark of what we write."""
+    """Refuse to overwrite a user's file: an existing file must be empty or contain the mark of what we write."""
     if not out.is_file():
         return
     with open(out, "rb") as file:
@@ -96,9 +96,9 @@ def reason(error: BaseException) -> str:
 
 
 def write_atomic(path: Path, content: str | bytes) -> Path:
-    """Write beside, force to the disk and rename into place; the folder is made where it is missing.
+    """Write under another name, sync and rename; the folder is made if it is missing.
 
-    A link stays one, and a device or pipe such as /dev/null is written to: a rename would put a file in its place.
+    A link stays one, and a device or pipe such as /dev/null is written to, since a rename would replace it.
     """
     content = content.encode() if isinstance(content, str) else content
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -116,7 +116,7 @@ def write_atomic(path: Path, content: str | bytes) -> Path:
             error.filename = str(path)  # the name that the user knows
         raise
     finally:
-        with suppress(OSError):  # where a disk is read-only this fails too, and would hide the reason
+        with suppress(OSError):  # on a read-only disk this fails too, and would hide the reason
             beside.unlink(missing_ok=True)
     return path
 
@@ -140,7 +140,7 @@ def unfinished(path: Path) -> Path:
 
 
 def synced(path: Path, content: bytes, due: bool = True) -> None:
-    """Write a file and, where that is due, wait until it is on the disk."""
+    """Write a file and, if it is due, wait until it is on the disk."""
     with open(path, "wb") as file:
         file.write(content)
         if due:
@@ -149,16 +149,16 @@ def synced(path: Path, content: bytes, due: bool = True) -> None:
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Wait until files are on the disk; those that are gone by now need not be."""
+    """Wait until files are on the disk; files that no longer exist are skipped."""
     for path in paths:
         with suppress(FileNotFoundError), open(path, "rb+") as file:
             os.fsync(file.fileno())
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what processes that were killed left half-written in a folder; call it with the folder's lock held.
+    """Remove half-written files of killed processes from a folder, whose lock the caller holds.
 
-    A folder that a user named may hold hidden files of the user's own, which stay.
+    Hidden files of the user's own stay.
     """
     for path in folder.glob(f"{_UNFINISHED}*"):
         owner = path.name.rpartition(".")[2]
@@ -186,7 +186,7 @@ def _alive(process: int) -> bool:
 
 
 def _zombie(process: int) -> bool:
-    """Whether a process has ended and nobody has asked for its exit code, as in containers without an init process."""
+    """Whether a process has ended but still exists, as in containers without an init process."""
     if sys.platform == "linux":
         with suppress(OSError):  # it is gone by now
             return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[:1] == [b"Z"]
@@ -194,7 +194,7 @@ def _zombie(process: int) -> bool:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """The same for a secret: only its owner may ever read the file, and it is on disk when this returns."""
+    """As `write_atomic`, for a secret that only its owner may read; it is on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = unfinished(path)
     beside.unlink(missing_ok=True)  # of an earlier process of this number that was killed
@@ -214,7 +214,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: numbers that are not finite become null, and paths texts."""
+    """JSON that every reader accepts: numbers that are not finite become null, and paths become texts."""
     try:
         return json.dumps(value, indent=indent, allow_nan=False, default=os.fspath)
     except ValueError:
@@ -222,9 +222,9 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """The values in JSON that others may have written; `ValueError` where it is none, or nested too deeply.
+    """The values in JSON that others may have written; `ValueError` if it is not JSON or nested too deeply.
 
-    So it is for whole numbers that no float holds: whoever reads a file checks for `ValueError`, not for an overflow.
+    Whole numbers beyond the range of floats raise `ValueError` too, since callers do not expect an overflow.
     """
     try:
         return json.loads(text, parse_int=_whole_number)
@@ -239,7 +239,7 @@ def _whole_number(digits: str) -> int:
 
 
 def read_json(path: Path) -> Any:
-    """The values in a JSON file; `OSError` or `ValueError` where there are none, as in a device or a pipe."""
+    """The values in a JSON file; `OSError` or `ValueError` if it cannot be read, or is a device or a pipe."""
     if path.exists() and not path.is_file():
         raise OSError(f"{path} is not a file")
     return parsed_json(path.read_text(encoding="utf-8"))

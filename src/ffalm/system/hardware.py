@@ -1,4 +1,4 @@
-"""Which device and how many threads a run uses; both are set explicitly, never left to chance."""
+"""The device and the number of threads of a run; both are set explicitly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ffalm.system.torch_modes import TURN, usual_modes
 
 
 def device(name: str = "auto") -> torch.device:
-    """A device by its name; "auto" is the GPU where there is one."""
+    """A device by its name; "auto" is the GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -23,10 +23,12 @@ def device(name: str = "auto") -> torch.device:
     except RuntimeError:
         raise UserError(f"There is no device {name!r}: choose auto, cpu or cuda.") from None
     if chosen.type == "cuda":
-        require(torch.cuda.is_available(), f"The device {name!r} was asked for, but torch sees no GPU here: use cpu.")
+        require(
+            torch.cuda.is_available(), f"The device {name!r} is not available, since torch finds no GPU here: use cpu."
+        )
         require(
             (chosen.index or 0) < torch.cuda.device_count(),
-            f"The device {name!r} was asked for, but torch sees {torch.cuda.device_count()} GPU(s).",
+            f"The device {name!r} is not available: torch finds {torch.cuda.device_count()} GPU(s).",
         )
     require(chosen.type in ("cpu", "cuda"), f"The device {name!r} is not supported: choose auto, cpu or cuda.")
     return chosen
@@ -48,13 +50,13 @@ def cores() -> int:
 
 
 def threads_for(model: nn.Module, processes: int = 1) -> int:
-    """Torch threads for one of several processes: convolutions share the cores, small matrices lose by sharing."""
+    """Torch threads for one of several processes: convolutions gain from several, small matrices lose."""
     convolutional = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules())
     return max(1, cores() // processes) if convolutional else 1
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
-    """Make a GPU the current one for a block: Triton and graph captures run there, wherever their data is."""
+    """Make a GPU the current one for a block, since Triton and graph captures use the current GPU."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
@@ -62,8 +64,7 @@ def on_device(device: torch.device) -> AbstractContextManager[Any]:
 def deterministic(threads: int, tf32: bool = False) -> Iterator[None]:
     """Run a block on this many torch threads with deterministic GPU kernels, and restore the caller's settings.
 
-    Threads take turns, and the modes of the caller (`torch.no_grad`, autocast, a default device) are not those of the
-    block.
+    Threads take turns, and the caller's modes (`torch.no_grad`, autocast, a default device) do not apply in the block.
 
     `tf32` lets a GPU round the inputs of float32 products to 10 bits of mantissa; torch's own default is to do so in
     convolutions only.

@@ -1,4 +1,4 @@
-"""A web server for this machine alone: on loopback; requests that name another host (DNS rebinding) are refused."""
+"""A web server for this machine only: it is on loopback and refuses requests for other hosts (DNS rebinding)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ADDRESS = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Page:
-    """What a request is answered with; `refresh` is after how many seconds a browser is to ask again."""
+    """An answer to a request; `refresh` is the number of seconds after which a browser reloads."""
 
     status: HTTPStatus
     content: str
@@ -22,7 +22,7 @@ class Page:
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """Answers each path as a function says; port 0 takes a free one."""
+    """Answers each path by a function; port 0 takes a free port."""
 
     daemon_threads = True
 
@@ -32,7 +32,7 @@ class LoopbackServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """The URL for a browser."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
 
@@ -45,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") in (f"{ADDRESS}:{port}", f"localhost:{port}"):
             page = self.server.answer(self.path)
         else:
-            page = Page(HTTPStatus.FORBIDDEN, "This server answers on this machine alone.")
+            page = Page(HTTPStatus.FORBIDDEN, "This server answers on this machine only.")
         content = page.content.encode()
         self.send_response(page.status)
         self.send_header("Content-Type", f"{page.kind}; charset=utf-8")
@@ -61,4 +61,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are nobody's business."""
+        """Log nothing."""

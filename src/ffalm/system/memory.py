@@ -1,4 +1,4 @@
-"""What memory is free on a device, how to tell that it has run out, and a refusal before it does."""
+"""Free memory of a device, recognising that it has run out, and refusing work before it does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROOT = Path("/")
 
 
 def free(device: torch.device, processes: int = 1, root: Path = _ROOT) -> int | None:
-    """Bytes that this process may still take on a device that it shares with others; None where nobody says.
+    """Bytes that this process may still take on a device that it shares with others; None if unknown.
 
     `processes` is how many work side by side there: each plans for its share.
     """
@@ -33,7 +33,7 @@ def free(device: torch.device, processes: int = 1, root: Path = _ROOT) -> int | 
 
 
 def require_room(needed: float, what: str, remedy: str) -> None:
-    """Refuse what would need more main memory than is free, before the kernel ends this process for it."""
+    """Refuse work that needs more main memory than is free, before the kernel kills this process."""
     left = free(torch.device("cpu"))
     require(
         left is None or needed <= left,
@@ -42,12 +42,12 @@ def require_room(needed: float, what: str, remedy: str) -> None:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether an error says that memory has run out; torch has one type for that on a GPU, and none on a CPU."""
+    """Whether an error means that memory has run out; torch has a type for that on a GPU, and none on a CPU."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(_EXHAUSTED.search(str(error)))
 
 
 def give_back(device: torch.device) -> None:
-    """Let go of what nobody uses any more, such as what a failed attempt has left: else it does not count as free."""
+    """Release unused memory, such as that of a failed attempt, which would not count as free."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -62,16 +62,16 @@ def format_bytes(size: float) -> str:
 
 
 def _available(root: Path) -> Iterator[int]:
-    """What Linux could hand out without swapping."""
+    """Memory that Linux can give out without swapping."""
     found = _value(root / "proc/meminfo", "MemAvailable:")
     if found is not None:
         yield found * 1024
 
 
 def _groups_left(root: Path) -> Iterator[int]:
-    """What each control group leaves that this process is in: containers and batch queues limit memory by them.
+    """Memory left in each control group of this process, by which containers and batch queues limit memory.
 
-    A group counts cached files as used; those that nobody reads now would make room.
+    A group counts cached files as used, although inactive ones can be dropped.
     """
     for line in _lines(root / "proc/self/cgroup"):
         _, kinds, path = line.split(":", 2)
@@ -91,7 +91,7 @@ def _groups_left(root: Path) -> Iterator[int]:
 
 
 def _limits_left(root: Path) -> Iterator[int]:
-    """What this process' own limits leave, such as those of `ulimit -v`."""
+    """Memory left under this process's own limits, such as those of `ulimit -v`."""
     try:
         import resource
     except ImportError:  # Windows has none
@@ -103,7 +103,7 @@ def _limits_left(root: Path) -> Iterator[int]:
 
 
 def _value(path: Path, name: str | None = None) -> int | None:
-    """The number in a file, or on its line of this name; None where there is none, such as "max"."""
+    """The number in a file, or on its line of this name; None if it has no number, such as "max"."""
     for line in _lines(path):
         words = line.split()
         if name is None or words[:1] == [name]:

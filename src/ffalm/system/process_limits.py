@@ -18,7 +18,7 @@ _OPEN_FILES = 4096  # a study holds a lock for each of the runs that are compute
 
 
 def allow_open_files() -> None:
-    """Let this process and its workers open a few thousand files, where it may: macOS allows 256 unless asked."""
+    """Let this process and its workers open a few thousand files if possible; the default of macOS is 256."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -31,7 +31,7 @@ def allow_open_files() -> None:
 
 
 def refusal() -> str | None:
-    """One sentence where a limit of this process is too low for anything to be computed."""
+    """A sentence if a limit of this process is too low to compute anything."""
     try:
         import resource
     except ImportError:  # Windows has no such limits

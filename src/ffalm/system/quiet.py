@@ -1,4 +1,4 @@
-"""What Flower's processes are told wherever they are started; nothing here imports Flower, Ray or torch."""
+"""Environment variables of Flower's processes; nothing here imports Flower, Ray or torch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ QUIET = {
 
 
 def require_installed(who: str, *modules: str) -> None:
-    """Refuse to go on where Flower, or a module that its extra brings, is not installed; `who` begins the sentence."""
+    """Refuse to go on if Flower or a module of its extra is not installed; `who` begins the sentence."""
     found = all(importlib.util.find_spec(name) is not None for name in ("flwr", *modules))
     require(found, f"{who} needs Flower: pip install 'ffalm[flower]'.")

@@ -1,4 +1,4 @@
-"""Arrays in temporary files, for where memory is short: the operating system keeps those parts in memory that are used.
+"""Arrays in temporary files for when memory is short: the operating system keeps only the parts in use in memory.
 
 The files have no name (on Windows they are removed at the end), so nothing is left behind, however the process ends.
 """
@@ -30,13 +30,13 @@ _mapped: WeakSet[mmap.mmap] = WeakSet()
 
 
 def too_large(size: int) -> bool:
-    """Whether arrays of so many bytes would take much of the free memory."""
+    """Whether arrays of this many bytes would take much of the free memory."""
     left = free(torch.device("cpu"))
     return left is not None and size > left * _SHARE
 
 
 def new_array(shape: Sequence[int], dtype: DTypeLike, spilled: bool | None = None) -> NDArray[Any]:
-    """An array without values: in memory, or in a temporary file; unless it is said, by its size."""
+    """An array without values, in memory or in a temporary file; by default its size decides."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size == 0 or not (too_large(size) if spilled is None else spilled):
         return np.empty(shape, dtype)
@@ -81,7 +81,7 @@ class ColumnsInRows:
 
 
 def temporary_file(size: int) -> BinaryIO:
-    """A file without a name for so many bytes; refused where the disk has too little room for them."""
+    """A file without a name for this many bytes; refused if the disk has too little room."""
     folder = tempfile.gettempdir()
     room = shutil.disk_usage(folder).free
     require(
@@ -94,7 +94,7 @@ def temporary_file(size: int) -> BinaryIO:
 
 
 def release_pages() -> None:
-    """Take what lies in temporary files out of this process' memory until it is used again."""
+    """Drop pages of temporary files from this process's memory until they are used again."""
     for mapped in list(_mapped):
         with suppress(AttributeError, ValueError, OSError):  # not on every system, or closed
             mapped.madvise(mmap.MADV_DONTNEED)

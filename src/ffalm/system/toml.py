@@ -1,4 +1,4 @@
-"""TOML: reading files of users and tables that this package ships, writing, and changing values in a file."""
+"""TOML: reading files of users and of this package, writing, and changing values in a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dumps(settings: Mapping[str, Any]) -> str:
 
 
 def beside(module: str) -> dict[str, Any]:
-    """The TOML file that lies beside a module under the module's name."""
+    """The TOML file beside a module, with the module's name."""
     return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))
 
 

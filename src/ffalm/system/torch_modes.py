@@ -1,4 +1,4 @@
-"""What torch keeps for a whole program or thread, and a computation must not depend on."""
+"""Settings that torch keeps for a whole program or thread, on which a computation must not depend."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-#: Held while torch's generators, number of threads or settings of cuDNN are ours: all threads share one of each.
+#: Held while we set torch's generators, number of threads or cuDNN settings, which all threads share.
 TURN = threading.RLock()
-if hasattr(os, "register_at_fork"):  # a forked process has none of the threads that could give their turn back
+if hasattr(os, "register_at_fork"):  # in a forked process no thread is left to release it
     os.register_at_fork(after_in_child=TURN._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 @contextmanager
 def usual_modes() -> Iterator[None]:
-    """Run a block as torch computes in a new program, whatever the caller has set.
+    """Run a block with torch's defaults, whatever the caller has set.
 
-    That is with gradients, in full precision, and on the CPU where no device is named.
+    They are gradients, full precision, and the CPU as the default device.
     """
     import torch
 
@@ -27,6 +27,6 @@ def usual_modes() -> Iterator[None]:
         for device in ("cpu", "cuda"):
             if torch.is_autocast_enabled(device):
                 modes.enter_context(torch.autocast(device, enabled=False))
-        if torch.get_default_device().type != "cpu":  # asked first, since a default device slows every call down
+        if torch.get_default_device().type != "cpu":  # checked first, since a default device slows down every call
             modes.enter_context(torch.device("cpu"))
         yield
