@@ -168,13 +168,17 @@ class SecureClients(SiteRequests):
         return rows
 
     def _sum(self, asking: Sum, wanted: Sequence[str]) -> tuple[Words, tuple[str, ...]]:
-        """The summed words and whose they are; where too few answer, everybody is asked again as patience allows."""
+        """The summed words and whose they are; where too few answer, everybody is asked again as patience allows.
+
+        Once sites were asked to reveal a sum, only its sites are asked again: they would reveal no other.
+        """
         members = list(wanted) if asking.whole else list(self._seen.counts)
         asked = [site for site in wanted if site in members]
         self.missed, self.quarantined, self._misdealt = {}, {}, []
         until: float | None = None
         while True:
-            asked, before = [site for site in asked if site not in self.quarantined], len(self.quarantined)
+            revealed, before = self.first.summed(asking.purpose), len(self.quarantined)
+            asked = [site for site in revealed or asked if site in members and site not in self.quarantined]
             found = self._attempt(asking, asked)
             if found is not None:
                 return found
@@ -332,6 +336,7 @@ class SecureClients(SiteRequests):
         self, gathering: Aggregator, summed: Collection[int], signatures: Mapping[int, str], asking: Sum
     ) -> dict[int, dict[int, bytes]]:
         """The shares that those in the sum tell."""
+        self.first.reveal(asking.purpose, list(self._named(summed).values()))
         coming = [site for site in asking.upcoming() if self._members.node(site) is not None]
         following = None
         if coming and set(self._numbers(coming)) <= set(summed):
