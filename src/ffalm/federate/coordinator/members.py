@@ -51,6 +51,7 @@ class Members:
         self.versions: dict[str, str] = {}  # of ffalm, as the sites say
         self._nodes: dict[str, int] = {}
         self._holds: dict[str, str] = {}  # by which terms a site says it would train
+        self._current: set[str] = set()  # whose `counts` are those of its last agreement; not known after a restart
         self._told: dict[str, Description] = {}
         self._asked: dict[str, set[str]] = {}  # the columns that a site was asked to describe
         self._ignored: set[int] = set()  # nodes that are none of our sites
@@ -277,7 +278,8 @@ class Members:
         back = self._nodes.get(site) is None
         if back:
             self._compare_versions(site, printable(str(answer.facts.get("version", "before 0.3"))))
-        self._nodes[site], self._holds[site] = node, str(answer.facts.get("terms", ""))
+        self._nodes[site] = node
+        self._holds[site] = str(answer.facts.get("terms", "")) if site in self._current else ""
         if back:
             self.refused.pop(site, None)
             self._forget_description(site)
@@ -332,6 +334,7 @@ class Members:
             self._admit(site, answers[node], terms[site].key)
 
     def _admit(self, site: str, answer: Message | Failure, key: str) -> None:
+        self._current.discard(site)
         if isinstance(answer, Failure):
             self.forget(site)
             self._say("agreeing", f"The site {site!r} did not agree to the terms: {answer.reason}")
@@ -348,6 +351,7 @@ class Members:
             self._say("agreeing", self.refused[site])
             return
         self.counts[site], self._holds[site] = counts, key
+        self._current.add(site)
         self._say("agreeing", f"The site {site!r} takes part with {counts.rows} training rows.")
 
     def _turn_away(self, site: str, reason: str) -> None:
