@@ -23,6 +23,8 @@ def test_the_sites_of_a_revealed_sum_are_kept_beside_its_number(tmp_path: Path) 
     again = FirstAsked(tmp_path)
     assert again.summed("train 1") == ("north", "south") and again.number("train 1", 7.0) == 35.0
     assert not again.summed("train 2")
+    again.refused("train 1")
+    assert not FirstAsked(tmp_path).summed("train 1") and FirstAsked(tmp_path).number("train 1", 7.0) == 35.0
 
 
 def test_a_damaged_file_is_as_none_and_without_a_folder_a_process_remembers_alone(tmp_path: Path) -> None:

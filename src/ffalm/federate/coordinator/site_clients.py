@@ -84,6 +84,7 @@ class SiteRequests:
     scored: Scored = field(init=False)  # of the model that was sent, on the validation rows
     histograms: HistogramSum = field(init=False, default_factory=HistogramSum)  # of the final model, with a target
     compares_losses: bool = field(init=False, default=True)  # of the final model; an audit reads counts alone
+    _failed: set[str] = field(init=False, default_factory=set)  # the sites that raised an error at the last question
 
     def __post_init__(self) -> None:
         self._seen = self._groups or self._members
@@ -122,6 +123,7 @@ class SiteRequests:
         asked = {node: about[site] for site, node in here.items()}
         answers = self._sites.ask(kind, asked, self._config.rules.deadline) if asked else {}
         found: dict[str, Message] = {}
+        self._failed = set()
         for site in messages:
             answer = answers[here[site]] if site in here else Failure("lost", "The site is not connected.")
             if isinstance(answer, Message):
@@ -133,6 +135,8 @@ class SiteRequests:
                 self._quarantine(site, f"its answer cannot be read ({answer.trace})")
                 continue
             self.missed[site] = f"{answer.kind}: {answer.reason}"
+            if answer.kind == "failed":
+                self._failed.add(site)
             if answer.kind != "late":
                 self._members.forget(site)
         return found

@@ -53,6 +53,10 @@ class FirstAsked:
         if not last.sites:
             self._keep(replace(last, sites=tuple(sites)))
 
+    def refused(self, purpose: str) -> None:
+        """Forget the sites of a sum that all of them refused to reveal: they have revealed another before."""
+        self._keep(replace(self._of(purpose), sites=()))
+
     def _of(self, purpose: str) -> _Question:
         last = self._last or self._read()
         return last if last.purpose == purpose else _Question(purpose)

@@ -336,7 +336,8 @@ class SecureClients(SiteRequests):
         self, gathering: Aggregator, summed: Collection[int], signatures: Mapping[int, str], asking: Sum
     ) -> dict[int, dict[int, bytes]]:
         """The shares that those in the sum tell."""
-        self.first.reveal(asking.purpose, list(self._named(summed).values()))
+        sites = tuple(self._named(summed).values())
+        self.first.reveal(asking.purpose, sites)
         coming = [site for site in asking.upcoming() if self._members.node(site) is not None]
         following = None
         if coming and set(self._numbers(coming)) <= set(summed):
@@ -354,6 +355,8 @@ class SecureClients(SiteRequests):
                 facts["circle"] = following.circle(client).to_text()
             questions[site] = self._question(site, facts)
         answers = self._later_answers(gathering, questions)
+        if self._failed >= questions.keys() and self.first.summed(asking.purpose) == sites:
+            self.first.refused(asking.purpose)
         if following is not None:
             offers = {site: answer for site, answer in answers.items() if "offer" in answer.facts}
             self._take_offers(following, offers)
