@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from ffalm import config as study
+from ffalm.algorithms import algorithms
 from ffalm.config import AlgorithmEntry
 from ffalm.data.types import Task
 from ffalm.engines import ClientSpec, Training
-from ffalm.errors import PublicError, UserError
+from ffalm.errors import PublicError, UserError, require, short_repr
 from ffalm.federate.federation_config import SharedData
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.models import Architecture, from_scratch
@@ -100,7 +101,13 @@ class SiteTerms:
         """The terms that `to_text` wrote."""
         try:
             values = {"encoding": None, **parsed_json(text)}  # a text that is None is left out
-            algorithm = study.entry_of(values["contender"]["name"], values["contender"])
+            name = values["contender"]["name"]
+            require(
+                name in algorithms(),
+                f"The federation trains by {short_repr(name)}, an algorithm that this site does not know: list the "
+                "file that registers it under 'plugins' in site.toml, or install the coordinator's version of ffalm.",
+            )
+            algorithm = study.entry_of(name, values["contender"])
             given = study.section(values, "model")
             model = from_scratch(study.model_of(given))  # no file of this machine is read for a coordinator
             return build(cls, {**values, "model": model, "contender": algorithm}, "terms")

@@ -14,7 +14,7 @@ import pytest
 from tests.federate.makers import config, people
 
 from ffalm.data.encoding import CategorySummary, NumericColumn, NumericSummary, TableEncoding, TableSummary
-from ffalm.errors import UserError
+from ffalm.errors import PublicError, UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, misfit
 from ffalm.federate.description import ColumnKind, Description
 from ffalm.federate.terms import SiteTerms
@@ -319,6 +319,10 @@ def test_terms_and_descriptions_survive_the_wire() -> None:
             )
     with pytest.raises(UserError, match="model"):
         SiteTerms.from_text(json.dumps({**json.loads(terms.to_text()), "model": [1, 2]}))
+    with pytest.raises(
+        PublicError, match=r"by 'mine', an algorithm that this site does not know.*'plugins' in site.toml"
+    ):
+        SiteTerms.from_text(terms.to_text().replace('"name": "ffalm"', '"name": "mine"'))
     for reader in (SiteTerms.from_text, Description.from_json):
         with pytest.raises(UserError, match="cannot be read"):
             reader('{"source": 1}')
