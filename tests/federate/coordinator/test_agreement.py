@@ -192,8 +192,8 @@ def test_a_site_that_claims_too_many_rows_has_no_more_than_its_share_in_means_an
             told(WEST.assign(hours=1e200)),
             "The site 'west' has values in the column 'hours' that are too large to be standardised.",
         ),
-        (Description("images", ("no", "yes"), ("a", "b"), size=64), "brings data of the kind 'images'"),
-        (Description("table", ("no", "yes"), ("a", "b")), "did not say which columns"),
+        (Description("images", ("no", "yes"), ("a", "b"), size=64), "has data of the kind 'images'"),
+        (Description("table", ("no", "yes"), ("a", "b")), "did not report which columns"),
     ],
 )
 def test_what_differs_is_named_and_the_others_agree_without_it(site: Description, sentence: str) -> None:
@@ -270,7 +270,7 @@ def test_images_must_have_the_agreed_size() -> None:
     site = Description("images", ("no", "yes"), ("a", "b"), size=32)
     agreement, wrong = agree(plan, {"north": site, "south": replace(site, size=64)})
     assert agreement.shape == (3, 32, 32)
-    assert wrong == {"south": "The site 'south' has images of 64 pixels, the federation works with 32."}
+    assert wrong == {"south": "The site 'south' has images of 64 pixels, the federation uses 32."}
 
 
 def test_an_agreement_is_read_back_as_it_was_saved(tmp_path: Path) -> None:
