@@ -233,8 +233,8 @@ def test_fixed_groups_and_labels_make_any_other_value_a_misfit() -> None:
     ("data", "sites", "sentence"),
     [
         ({"favourable": "maybe"}, three(), "no value of the label 'loan' 'maybe'"),
-        ({}, {"north": told(NORTH, labels=("no",))}, "must have two values of the label 'loan', .* they have 'no'"),
-        ({}, {"north": told(NORTH, groups=("male",))}, "one group only, 'male'"),
+        ({}, {"north": told(NORTH, labels=("no",))}, "must have two values of the label 'loan', .* but have 'no'"),
+        ({}, {"north": told(NORTH, groups=("male",))}, "only one group, 'male'"),
         (
             {},
             {"north": told(NORTH[["age"]]), "south": told(SOUTH[["job"]]), "west": told(WEST[["sex"]])},
