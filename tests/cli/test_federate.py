@@ -214,7 +214,7 @@ def test_a_port_in_use_is_named_before_anything_starts(cli: Cli, demo: Path) -> 
         (demo / "federation.toml").write_text(text)
         code, _, said = cli("federate", "coordinator", demo, "--detach")
     assert code == 2
-    assert f"cannot listen on {address} (Address already in use): stop what does" in said
+    assert f"cannot listen on {address} (Address already in use): stop the process that does" in said
     assert not (demo / "coordinator" / "superlink.log").exists()
 
 

@@ -105,7 +105,7 @@ def test_a_cell_that_every_site_withholds_leaves_metrics_undefined_and_a_note(tm
     plan = config(("north", "south"), rules={"min_group": 20}, training={"rounds": 1})
     outcome = coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
     assert math.isnan(outcome.test["dpd"])
-    assert "No site tells of any test row with loan yes, sex male" in (tmp_path / "run" / "report.md").read_text()
+    assert "No site sends any test row with loan yes, sex male" in (tmp_path / "run" / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

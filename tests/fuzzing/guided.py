@@ -59,7 +59,7 @@ def message(here: Path) -> Target:
     from ffalm.federate.histogram_bytes import unpacked_histograms
     from ffalm.federate.secure.misdealing import Misdealing
     from ffalm.federate.secure.protocol import Circle, Offer
-    from ffalm.federate.secure.secure_answers import told_shares
+    from ffalm.federate.secure.secure_answers import revealed_shares
     from ffalm.federate.terms import SiteTerms
 
     def histogram(text: str) -> object:
@@ -70,7 +70,7 @@ def message(here: Path) -> Target:
         SiteTerms.from_text,
         Offer.from_text,
         Circle.from_text,
-        lambda text: told_shares(Message(facts={"shares": text})),
+        lambda text: revealed_shares(Message(facts={"shares": text})),
         histogram,
         Misdealing.from_text,
     ]

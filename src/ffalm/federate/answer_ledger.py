@@ -1,8 +1,8 @@
-"""What a site has answered in a run, so that it answers each question once and takes part in one sum of it.
+"""The questions that a site has answered in a run, so that it answers each once and helps to reveal one sum of each.
 
-A coordinator that was stopped asks its last round again, word for word, and is given the same answer. One that sends
-another model under the same round, or asks for the sum of a round over other sites, is refused: two answers to nearly
-the same question tell, by their difference, what neither should.
+A coordinator that was stopped asks its last round again, word for word, and gets the same answer. A coordinator that
+sends another model for the same round, or asks for the sum of a round over other sites, is refused: the difference of
+two answers to nearly the same question reveals what neither should.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ffalm.federate.terms import SiteTerms, first_run
 from ffalm.studies.store import locked
 from ffalm.system.files import read_json, write_private
 
-_NUMBERS = "clients"  # among the purposes
-_MOST_RANGES = 3  # of numbers in a secure sum, for a question
+_NUMBERS = "clients"  # an entry of the file beside the purposes
+_MOST_RANGES = 3  # choices of the ranges of a secure sum, for each question
 _MOST_FLOORS = 3  # values of `min_group` for which a site describes its rows
 
 
@@ -42,11 +42,11 @@ class AnswerLedger:
         most: tuple[str, int] | None = None,
         under: Mapping[str, int | float] | None = None,
     ) -> None:
-        """Note a question before it is answered; raises `PublicError` where another was answered.
+        """Note a question before it is answered; raises `PublicError` if another was answered.
 
-        `most` bounds how many purposes that begin with a word are answered in a run. `under` are numbers beside the
-        tensors that shape the answer, such as the largest weight of a site in a sum: the difference of two sums that
-        differ in it alone is the answer of the sites that it bounds.
+        `most` bounds how many purposes with the same prefix are answered in a run. `under` are numbers beside the
+        tensors that shape the answer, such as the largest weight of a site in a sum: the difference of two sums in
+        which only this number differs is the answer of the sites that it bounds.
         """
         if most is not None:
             with locked(self._folder, "answered"):
@@ -63,16 +63,16 @@ class AnswerLedger:
         )
 
     def answered(self, purpose: str, tensors: Mapping[str, Mapping[str, Tensor]]) -> bool:
-        """Whether this site has answered that very question."""
+        """Whether this site has answered exactly this question."""
         with locked(self._folder, "answered"):
             noted = self._noted().get(self._training + purpose, {})
         return noted.get("question") == f"{self._terms.run_key} {digest(tensors)}"
 
     def fewest(self, purpose: str, now: int) -> int:
-        """How many sites share the noise of this site's answer: as many as when it was masked first, noted before it
-        leaves; raises `PublicError` where this sum may be of fewer.
+        """How many sites share the noise of this answer: as many as when it was masked first, noted before it leaves.
 
-        The others can have revealed that sum without this site, so a second share of the noise must be the first.
+        Raises `PublicError` if this sum may be over fewer sites. The others may have revealed the first sum without
+        this site, so the noise must be the same every time.
         """
         own = self._training + purpose
         with locked(self._folder, "answered"):
@@ -86,10 +86,10 @@ class AnswerLedger:
         return first
 
     def ranged(self, purpose: str, ranges: Sequence[float]) -> None:
-        """Note the ranges of a secure sum before its numbers are compared with them; raises `PublicError` where there
-        were others too often.
+        """Note the ranges of a secure sum before numbers are compared with them; raises `PublicError` if there were too
+        many other ranges.
 
-        A number that leaves its range is told, so with many ranges one could tell how large each number is.
+        A site names a number that leaves its range, so with many ranges a coordinator could find out each number.
         """
         with locked(self._folder, "answered"):
             noted = self._noted()
@@ -99,16 +99,16 @@ class AnswerLedger:
             require_public(
                 len(known) < _MOST_RANGES,
                 f"This site was asked the question {purpose!r} of this run under {_MOST_RANGES} choices of [secure] in "
-                "federation.toml, and another would tell how large its numbers are: put one of them back, or move the "
-                "coordinator's run folder away to start a new run.",
+                "federation.toml, and another would reveal how large its numbers are: put one of them back, or move "
+                "the coordinator's run folder away to start a new run.",
             )
             known.append(list(ranges))
             self._write(noted)
 
     def numbered(self, names: Mapping[int, str]) -> None:
-        """Note by which numbers other sites go in this run; raises `PublicError` where one goes by another's.
+        """Note the client numbers of other sites in this run; raises `PublicError` if one was another site's before.
 
-        Else two sums over the same numbers could be over different sites.
+        Otherwise two sums over the same numbers could be over different sites.
         """
         self._note(
             _NUMBERS,
@@ -117,10 +117,10 @@ class AnswerLedger:
         )
 
     def summed(self, purpose: str, clients: Collection[int], dishonest: Mapping[int, str] | None = None) -> None:
-        """Note whose answers a sum is of before it is revealed; raises `PublicError` where another sum was.
+        """Note the clients in a sum before it is revealed; raises `PublicError` if a sum over others was revealed.
 
         All sums for a blind rule are over the sites of the score histograms: their counts follow from one another.
-        Clients that are proven to be `dishonest`, so that an earlier sum came to nothing, may be left out of the next.
+        Clients that are proven to be `dishonest`, so that an earlier sum failed, may be left out of the next.
         """
         searched = bool(self._training) and not purpose.startswith("train ")
         own = "score" if searched else self._training + purpose
@@ -132,7 +132,7 @@ class AnswerLedger:
             require_public(
                 before == set(clients) or (not searched and before - proven == set(clients) - proven),
                 f"This site has helped to reveal the sum {purpose!r} of this run over other sites, and the two sums "
-                "would tell a single site's answer: bring the sites of the first sum back.",
+                "would reveal a single site's answer: bring the sites of the first sum back.",
             )
             known["summed"] = sorted(clients)
             self._write(noted)
@@ -158,7 +158,7 @@ class AnswerLedger:
 def described(folder: Path, fewest: int) -> None:
     """Note how many rows a value must have to be named; raises `PublicError` at the fourth such number.
 
-    A value that is named for 20 rows and not for 21 is held by 20 rows: how many hold one is not to be told.
+    A value that is named for 20 rows and not for 21 is held by exactly 20 rows, which must not leave the site.
     """
     file = folder / ".answered" / "described.json"
     with locked(folder, "answered"):
@@ -167,15 +167,15 @@ def described(folder: Path, fewest: int) -> None:
             return
         require_public(
             len(known) < _MOST_FLOORS,
-            f"This site has described its rows for {_MOST_FLOORS} values of min_group, and another would tell how many "
-            "rows hold a value: its administrator may delete .answered/described.json in its folder.",
+            f"This site has described its rows for {_MOST_FLOORS} values of min_group, and another would reveal how "
+            "many rows hold a value: its administrator may delete .answered/described.json in its folder.",
         )
         file.parent.mkdir(mode=0o700, exist_ok=True)
         write_private(file, json.dumps([*known, fewest]).encode())
 
 
 def digest(tensors: Mapping[str, Mapping[str, Tensor]]) -> str:
-    """A fingerprint of a message's records, in whatever order they came."""
+    """A fingerprint of a message's records, which does not depend on their order."""
     found = hashlib.sha256()
     for record, entries in sorted(tensors.items()):
         for name, value in sorted(entries.items()):

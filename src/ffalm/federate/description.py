@@ -1,6 +1,6 @@
-"""What a site says of its data before anything is agreed: names, kinds, counts and sums, never a row.
+"""A site's description of its data before anything is agreed: names, kinds, counts and sums, never a row.
 
-First come the names and kinds of its columns; statistics follow for the columns that the federation uses, and no other.
+First it has names and kinds of columns; statistics follow only for the columns that the federation uses.
 A value (of the label, of the group, of a text column) is named only if enough of the site's rows hold it.
 """
 
@@ -20,7 +20,7 @@ from ffalm.system.files import parsed_json
 
 ColumnKind = Literal["numbers", "text"]
 
-MOST_ROWS = 2**40  # that a site can have: sums over sites stay exact
+MOST_ROWS = 2**40  # of a site, so that sums over sites stay exact
 _MOST_NAMES, _LONGEST_NAME = 100_000, 10_000  # sites' names are compared with each other, and shown
 
 
@@ -34,10 +34,10 @@ class Description:
     kinds: dict[str, ColumnKind] | None = None  # of a table's feature columns
     columns: TableSummary | None = None  # of the columns that were asked for
     size: int | None = None
-    ungrouped: bool = False  # whether some rows are in none of the groups: theirs is missing or, if crossed, too rare
+    ungrouped: bool = False  # whether the group of some rows is missing or, if crossed, too rare
 
     def after(self, earlier: Description | None) -> Description:
-        """This description with the kinds of columns that an earlier one named."""
+        """This description, with the kinds of columns from an earlier one."""
         if earlier is None or earlier.kinds is None or self.kinds is None:
             return self
         return replace(self, kinds={**earlier.kinds, **self.kinds})
@@ -48,7 +48,7 @@ class Description:
 
     @classmethod
     def from_json(cls, text: str) -> Description:
-        """The description that `to_json` wrote; a malformed one is refused, since sites may run other versions."""
+        """The inverse of `to_json`; a malformed description is refused, since sites may run other versions."""
         try:
             values = parsed_json(text)
             columns = None if values["columns"] is None else _checked(TableSummary.from_json(values["columns"]))
@@ -64,7 +64,7 @@ class Description:
 
 
 def _checked(summary: TableSummary) -> TableSummary:
-    """The summary, if its sums are numbers and its categories names; `ValueError` where they are not."""
+    """The summary, if its sums are numbers and its categories names; raises `ValueError` otherwise."""
     for name, column in summary.columns.items():
         if isinstance(column, NumericSummary):
             right = _possible(column)
@@ -83,13 +83,13 @@ def _checked(summary: TableSummary) -> TableSummary:
 
 
 def _possible(column: NumericSummary) -> bool:
-    """Whether some numbers have these sums: (sum x)^2 <= n sum x^2, up to rounding; infinite ones are named later."""
+    """Whether some numbers have these sums: (sum x)^2 <= n sum x^2, up to rounding; infinite sums are refused later."""
     sums = column.total, column.squares, column.roots, column.root_squares
     told = (*sums, 0.0 if column.deviations is None else column.deviations)
     if not _count(column.count) or not _count(column.missing) or not all(type(value) in (int, float) for value in told):
         return False
     if column.deviations is not None and not 0 <= column.deviations <= 2 * CANCELLED * column.squares:
-        return False  # larger ones are told by the squares alone
+        return False  # larger ones follow from the squares
     return all(
         squares >= 0 and total * total <= column.count * squares * (1 + 1e-6) + 1e-9
         for total, squares in (sums[:2], sums[2:])

@@ -1,5 +1,4 @@
-"""What a site tells of its rows: counts, Tallies and score histograms without the (label, group) cells that hold too
-few of them."""
+"""What a site sends about its rows: counts, Tallies and score histograms without cells of too few rows."""
 
 from __future__ import annotations
 
@@ -27,25 +26,25 @@ class Disclosed:
     def of(
         cls, tally: Tally, min_group: int, histogram: ScoreHistogram | None = None, total_known: bool = False
     ) -> Disclosed:
-        """What is known of rows without the cells of fewer than `min_group` rows: see `withheld`."""
+        """The Tally and histogram without cells of fewer than `min_group` rows: see `withheld`."""
         small = withheld(tally.count, min_group, total_known)
         if histogram is not None:
             histogram = replace(histogram, counts=histogram.counts.masked_fill(small, 0))
         return cls(without(tally, small), small, histogram)
 
     def record(self) -> dict[str, Tensor]:
-        """As a record of a message, but for the histogram: those of all parts travel together."""
+        """As a record of a message, without the histogram: those of all parts are sent together."""
         return {"confusion": self.tally.confusion, "loss": self.tally.loss, "withheld": self.withheld}
 
     @classmethod
     def from_record(cls, record: dict[str, Tensor]) -> Disclosed:
-        """What `record` wrote."""
+        """The inverse of `record`."""
         return cls(Tally(record["confusion"], record["loss"]), record["withheld"])
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What sites told of a held-out part: the sum, whose it is and, where single answers are known, each one's."""
+    """The sites' scores of a held-out part: the sum, its sites and, if single answers are known, each site's own."""
 
     sites: tuple[str, ...]
     tally: Tally
@@ -58,16 +57,16 @@ class Scored:
 
 
 def fewest_rows(min_group: int) -> int:
-    """How many rows of a site must hold a value before it may be named: never one alone, whatever the rule says."""
+    """How many rows of a site must hold a value for it to be named: at least two, whatever the rule is."""
     return max(2, min_group)
 
 
 def withheld(counts: Tensor, min_group: int, total_known: bool = False) -> Tensor:
-    """Which cells hold too few rows to be told; none where a single row is enough.
+    """The cells that hold too few rows to be sent; none if a single row is enough.
 
-    An empty cell is withheld like any other small one, so that nobody can tell 0 rows from a few. Where the sum over
-    all cells is known (the number of rows, their mean loss), subtracting the told cells gives the sum over the withheld
-    ones: the next larger cells are withheld too, until that is a sum over at least `min_group` rows.
+    An empty cell is withheld like any other small one, so that 0 rows look like a few. If the sum over all cells is
+    known (the number of rows, their mean loss), the sum over the withheld cells follows by subtraction: the next larger
+    cells are withheld too, until that is a sum over at least `min_group` rows.
     """
     small = (counts < min_group) & (min_group > 1)
     if not total_known or not bool(small.any()):
@@ -84,9 +83,9 @@ def without(tally: Tally, cells: Tensor) -> Tally:
 
 
 def spread(tally: Tally, hidden: Tensor) -> Tally:
-    """The Tally with the rows of the marked cells spread evenly over them, by prediction; so is the sum of losses.
+    """The Tally with the rows of the marked cells spread evenly over them, by prediction, and so the sum of losses.
 
-    It tells no more of these cells than their sum: one over enough rows, where `withheld` knew the total.
+    It reveals no more of these cells than their sum, which is over enough rows if `withheld` knew the total.
     """
     number = int(hidden.sum())
     if number == 0:
@@ -99,7 +98,7 @@ def spread(tally: Tally, hidden: Tensor) -> Tally:
 
 
 def cells(mask: Tensor, task: Task) -> list[str]:
-    """The marked (label, group) cells as people read them."""
+    """The marked (label, group) cells as text."""
     return [
         f"{task.label} {task.label_names[label]}, {task.group} {task.group_names[group]}"
         for label, group in mask.nonzero().tolist()
@@ -107,7 +106,7 @@ def cells(mask: Tensor, task: Task) -> list[str]:
 
 
 def pooled(parts: list[Disclosed], task: Task) -> Tally:
-    """The sum of what was told, in the order given: exact for the rows in it."""
+    """The sum of the Tallies, in the given order: exact for the rows in it."""
     total = Tally.zeros((task.labels, task.groups))
     for part in parts:
         total = total + part.tally

@@ -1,7 +1,7 @@
-"""The settings of a federation (`federation.toml`) and of a site (`site.toml`), and by their usual names those of data.
+"""The settings of a federation (`federation.toml`) and of a site (`site.toml`), which check themselves.
 
-The file is written by the coordinator and says which data every site must have; `site.toml` is a site's own and says
-where its data is. Both are frozen dataclasses that check themselves.
+The coordinator writes `federation.toml`, which says what data every site must have; `site.toml` is the site's own and
+says where its data is.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class Rules:
     """How the coordinator deals with missing, slow, unsuitable or deviating sites."""
 
     min_sites: int = setting(2, "Usable updates that a round needs; with fewer, wait and ask again.", least=1)
-    deadline: float = 600.0  # seconds that a site has to answer in a round
+    deadline: float = 600.0  # seconds for a site to answer in a round
     patience: float = 600.0  # seconds to wait for enough sites before stopping with the state kept
-    misfit: Literal["go_on", "wait"] = "go_on"  # with a site whose file does not fit: leave it out, or wait for a fix
+    misfit: Literal["go_on", "wait"] = "go_on"  # a site whose file does not fit: leave it out, or wait for a fix
     min_group: int = setting(10, "Fewest rows for a site to tell a (label, group) cell, or to name a value.", least=0)
-    outlier: float = 10.0  # an update whose norm is this many times the others' median is quarantined
-    aggregation: Literal["mean", "clip", "trimmed", "median", "krum"] = "mean"  # how answers are put together
+    outlier: float = 10.0  # an update is quarantined if its norm is more than this many times the others' median
+    aggregation: Literal["mean", "clip", "trimmed", "median", "krum"] = "mean"  # how answers are combined
     liars: int = setting(1, "How many sites 'trimmed' and 'krum' assume to lie.", least=1)
     max_share: float = setting(1.0, "The largest share of a site in means by rows.", above=0, most=1)
-    secure: bool = False  # the coordinator sees sums over sites and no single answer; the section [secure] says how
+    secure: bool = False  # the coordinator sees only sums over sites; the section [secure] has the settings
 
     def __post_init__(self) -> None:
-        """These three may be infinite, unlike settings whose range stands in their field."""
+        """Check the settings that may be infinite; those with a range in their field may not."""
         require(self.deadline > 0, f"The rule 'deadline' must be above 0 seconds; got {self.deadline}.")
         require(self.patience >= 0, f"The rule 'patience' must be 0 seconds or more; got {self.patience}.")
         require(self.outlier > 1, f"The rule 'outlier' must be above 1; got {self.outlier}.")
@@ -76,20 +76,20 @@ class FederationConfig(SettingsFile):
     sites: tuple[str, ...]
     data: SharedData
     address: str = "127.0.0.1:18000"
-    allow: tuple[str, ...] = ()  # addresses or networks that sites may connect from; none: from anywhere
-    removed: tuple[str, ...] = ()  # sites that take part no more; they keep their client numbers
+    allow: tuple[str, ...] = ()  # addresses or networks that sites may connect from; if empty, from anywhere
+    removed: tuple[str, ...] = ()  # sites that no longer take part; they keep their client numbers
     seed: int = field(default=0, metadata={"least": 0})
     rules: Rules = field(default_factory=Rules)
     model: Architecture = field(default_factory=lambda: study.model_of({}))
     training: Training = field(default_factory=Training)
     contender: AlgorithmEntry = field(default_factory=lambda: study.entry_of("ffalm", {}))
-    privacy: Privacy | None = None  # noise on all that the coordinator gives out
-    masking: Secure = field(default_factory=Secure)  # how answers are hidden in sums where the rule `secure` says so
+    privacy: Privacy | None = None  # noise on everything that the coordinator publishes
+    masking: Secure = field(default_factory=Secure)  # how answers are hidden in sums if the rule `secure` is on
     plugins: tuple[str, ...] = ()  # files that register the coordinator's own algorithms
     target: str | None = None  # the fairness target; with one, sites send score histograms of held-out rows at the end
     repair: Repair = "groups"  # the thresholds that the answer to the target may use, or a blind rule
     confidence: float | None = None  # as in `Study.answer`
-    scope: Scope = "federation"  # where the target is to hold; for sites, each one's histograms are kept with the run
+    scope: Scope = "federation"  # where the target must hold; for sites, each one's histograms are kept with the run
     logs: Logs = field(default_factory=Logs)
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -112,12 +112,12 @@ class FederationConfig(SettingsFile):
         for name in self.sites:
             check_name("site", name)
         require("coordinator" not in self.sites, "A site cannot be named 'coordinator', since there is one already.")
-        require(  # in more than the case of letters: each is a folder, and macOS would take North and north for one
+        require(  # not only in case: each is a folder, and on macOS North and north are the same
             len({name.casefold() for name in self.sites}) == len(self.sites),
             f"Sites must have different names; got {list(self.sites)}.",
         )
         for name in self.removed:
-            require(name in self.sites, f"The setting 'removed' names {name!r}, which is none of the 'sites'.")
+            require(name in self.sites, f"The setting 'removed' names {name!r}, which is not among the 'sites'.")
         require(bool(self.active), "All sites are removed: a federation needs at least one.")
         gone = f" (without {', '.join(self.removed)})" if self.removed else ""
         require(
@@ -162,17 +162,17 @@ class FederationConfig(SettingsFile):
 
     @property
     def thresholds_at_sites(self) -> bool:
-        """Whether each site fits thresholds by itself, which nobody else is told."""
+        """Whether each site fits thresholds of its own, which stay there."""
         return self.target is not None and self.scope == "sites" and self.rules.secure
 
     @property
     def secure(self) -> Secure | None:
-        """How answers are hidden in sums; None where they are not."""
+        """How answers are hidden in sums; None if they are not."""
         return self.masking if self.rules.secure else None
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
-        """A checked federation from nested settings; plugins are looked for beside the file they are named in."""
+        """A checked federation from nested settings; paths of plugins are relative to the folder of their file."""
         sections = ("rules", "data", "model", "training", "privacy", "secure", "algorithm", "logs", "metrics")
         known = ("name", "address", "allow", "sites", "removed", "seed", "plugins", *study.AFTER_TRAINING, *sections)
         require_known("section or setting", known, *settings)
@@ -210,7 +210,7 @@ class FederationConfig(SettingsFile):
 
 
 def _check_host(host: str) -> None:
-    """Refuse what sites cannot call: the coordinator's certificate is made for it."""
+    """Refuse a host that sites cannot call, or for which the coordinator gets no certificate."""
     try:
         anything = ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -223,7 +223,7 @@ def _check_host(host: str) -> None:
     require(
         not anything,
         f"No site can call {host}: write the name or address by which sites reach the coordinator. It listens on all "
-        "addresses all the same.",
+        "addresses anyway.",
     )
 
 
@@ -237,19 +237,19 @@ def _check_network(text: str) -> None:
 
 
 def why_not_federated(algorithm: Algorithm) -> str | None:
-    """Why no federation can train by an algorithm, in one sentence; None where one can."""
+    """Why federations cannot train by an algorithm, in one sentence; None if they can."""
     if algorithm.trains_on != "clients":
         return f"{algorithm.title} is a reference for simulations and trains without a federation: choose another."
     if not algorithm.gradients or algorithm.measure is Measure.NOTHING:
         return None
     return (
-        f"{algorithm.title} asks for gradients and for Tallies of the same rows, of which sites do not tell both: "
+        f"{algorithm.title} needs gradients and Tallies of the same rows, and sites do not send both: "
         "choose another algorithm, or simulate it."
     )
 
 
 def _check_algorithm(config: FederationConfig) -> None:
-    """Refuse an algorithm that asks of sites what they do not tell, or of the server what the rules take from it."""
+    """Refuse an algorithm that needs what sites do not send, or what the rules hide from the server."""
     algorithm, rule, refused = config.algorithm, config.rules.aggregation, why_not_federated(config.algorithm)
     require(refused is None, str(refused))
     require(
@@ -276,8 +276,8 @@ def _check_secure(config: FederationConfig) -> None:
     require(
         config.scope != "both",
         "With scope = 'both' the thresholds of all sites are fitted together, each step from every site's score "
-        "histogram, and secure aggregation shows the coordinator their sum alone: choose scope = 'sites', for which "
-        "each site fits its own and tells nobody, or take the rule 'secure' out.",
+        "histogram, and secure aggregation shows the coordinator only their sum: choose scope = 'sites', for which "
+        "each site fits and keeps its own, or take the rule 'secure' out.",
     )
     require(
         not config.thresholds_at_sites or config.confidence is not None,
@@ -298,9 +298,9 @@ class SiteConfig(SettingsFile):
     data: LocalData
     split: Split = field(default_factory=Split)
     device: str = "auto"
-    secure: bool = False  # whether this site takes no terms under which its own answers can be seen
+    secure: bool = False  # whether this site only accepts terms with secure aggregation
     histograms: bool = True  # whether this site sends score histograms to a federation with a fairness target
-    min_group: int = 0  # the federation's rule of this name counts only where it is stricter
+    min_group: int = 0  # the stricter of this and the federation's rule applies
     min_sites: int = setting(2, "Fewest sites in a secure sum that this site takes part in.", least=2)
     plugins: tuple[str, ...] = ()  # files that register algorithms, as the coordinator has them
     logs: Logs = field(default_factory=Logs)

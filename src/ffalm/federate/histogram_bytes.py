@@ -1,6 +1,6 @@
 """Score histograms on the wire, deflated: most bins are empty, so they are small beside a round's models.
 
-The counts travel as 32-bit numbers, cell by cell and bin by bin: first the lowest byte of each, then the other bytes,
+The counts are sent as 32-bit numbers, cell by cell and bin by bin: first the lowest byte of each, then the other bytes,
 nearly all of which are 0.
 """
 
@@ -31,7 +31,7 @@ def packed_histograms(parts: Mapping[str, ScoreHistogram]) -> Tensor:
 
 
 def unpacked_histograms(content: Tensor, task: Task) -> dict[str, ScoreHistogram] | None:
-    """The histograms in such bytes, by part; None where they are not three of this task's."""
+    """The inverse of `packed_histograms`; None if the bytes are not three histograms of this task."""
     like = ScoreHistogram.zeros((task.labels, task.groups), task.favourable)
     shape = (len(PARTS), *like.counts.movedim(0, -1).shape)
     size = len(PARTS) * like.counts.numel() * _COUNT.itemsize

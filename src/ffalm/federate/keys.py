@@ -1,7 +1,8 @@
-"""A site's key pair: by its private key a site shows who it is, by its public key others know it again.
+"""A site's key pair, by which it identifies itself.
 
-The coordinator lets in who has one; under secure aggregation the sites also sign what they send each other, and know
-each other by the public keys in their own folders (`peers/NAME.pub`), not by what the coordinator passes on.
+The coordinator admits sites with a registered key. Under secure aggregation the sites also sign what they send each
+other, and know each other by the public keys in their own folders (`peers/NAME.pub`), not by what the coordinator
+forwards.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
 PRIVATE, PUBLIC, PEERS = "node.key", "node.pub", "peers"
 SECRETS = ".secure"
-"""The folder of what a site keeps secret from one move of a secure sum to the next."""
+"""The folder of a site's secrets between two moves of a secure sum."""
 
 
 class Signer(Protocol):
-    """Who a site is towards the other sites, and how it knows them."""
+    """Signs as one site, and checks the other sites' signatures."""
 
     @property
     def name(self) -> str:
@@ -58,9 +59,9 @@ class NodeSigner:
         return key.sign(statement.encode(), ec.ECDSA(SHA384())).hex()
 
     def check(self, name: str, statement: str, signature: str) -> None:
-        """By the key that this site's operator put into `peers`; the coordinator's word does not count.
+        """With the key that this site's operator put into `peers`.
 
-        Nor does a name of the coordinator's that leads to another file.
+        The name comes from the coordinator, and must not lead to a file elsewhere.
         """
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -84,7 +85,7 @@ class NodeSigner:
             key.verify(bytes.fromhex(signature), statement.encode(), ec.ECDSA(SHA384()))
         except (InvalidSignature, ValueError):
             raise PublicError(
-                f"What the coordinator passed on as from {name!r} is not signed by the key of {name} that "
+                f"What the coordinator forwarded as from {name!r} is not signed by the key of {name} that "
                 f"{self.name} has in {PEERS}/{name}.pub."
             ) from None
 
@@ -101,7 +102,7 @@ def write_key_pair(folder: Path, comment: str) -> None:
 
 
 def forget_secrets(folder: Path) -> None:
-    """Delete a site's secrets for secure sums: the run is over, or goes on without it until it offers new ones."""
+    """Delete a site's secrets for secure sums; it can take part again with new ones."""
     shutil.rmtree(folder / SECRETS, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""The versions of ffalm on the other side, as `hello` told them: for `ffalm federate doctor`."""
+"""The versions of ffalm on the other side, from `hello`, for `ffalm federate doctor`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 40
 
 
 def keep_versions(folder: Path, versions: Mapping[str, str]) -> None:
-    """Remember what version each of the others said that it has."""
+    """Keep the versions that the others reported."""
     now = read_versions(folder)
     new = {**now, **{name: printable(version)[:_LONGEST] for name, version in versions.items()}}
     if new != now:
@@ -22,7 +22,7 @@ def keep_versions(folder: Path, versions: Mapping[str, str]) -> None:
 
 
 def read_versions(folder: Path) -> dict[str, str]:
-    """By name; empty where nobody has told."""
+    """The versions by name; empty if none were reported."""
     try:
         found = read_json(folder / _FILE)
         return {str(name): str(version) for name, version in found.items()}

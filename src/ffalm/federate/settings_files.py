@@ -1,4 +1,4 @@
-"""What `federation.toml` and `site.toml` have in common: reading, checking and writing a file of settings."""
+"""Reading, checking and writing a file of settings: what `federation.toml` and `site.toml` have in common."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SettingsFile(ABC):
     @classmethod
     @abstractmethod
     def parse(cls, settings: Mapping[str, Any], folder: Path | None = None) -> Self:
-        """Checked settings from nested ones; plugins are looked for beside the file they are named in."""
+        """Checked settings from nested ones; paths of plugins are relative to the folder of their file."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -46,7 +46,7 @@ class SettingsFile(ABC):
 
 
 def imported_plugins(settings: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:
-    """Plugin files by their full path, each of them run."""
+    """The paths of the plugin files, after each is imported."""
     named = settings.get("plugins", ())
     require(isinstance(named, list | tuple), f"The setting 'plugins' must be a list of files; got {short_repr(named)}.")
     paths = [(folder or Path()) / Path(str(name)).expanduser() for name in named]
@@ -56,7 +56,7 @@ def imported_plugins(settings: Mapping[str, Any], folder: Path | None) -> tuple[
 
 
 def check_name(kind: str, name: str) -> None:
-    """Refuse a name that no folder could have everywhere."""
+    """Refuse a name that is not valid for a folder on every system."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f"The name of a {kind} may have only letters, digits, '-' and '_', since folders are named after it; got "

@@ -18,8 +18,8 @@ Value = str | int | float | bool
 class Roles:
     """Which columns are the label and the group, and their values.
 
-    Both may be left to the sites' own values; `label_values` (all of them) and `groups` fix them, and then any other
-    value is a misfit; more than two labels must be listed. `group` may name several columns, whose values are crossed.
+    Their values are those of the sites, unless `label_values` and `groups` list all of them; then any other value is a
+    misfit. More than two labels must be listed. `group` may name several columns, whose values are crossed.
     Groups of fewer than `min_group_size` training rows in all (by default 30 of crossed columns, else 0) are not
     compared, nor are rows without a group, or whose crossing too few rows of a site share for it to be named.
     """
@@ -51,7 +51,7 @@ class Roles:
 
     @property
     def crossed(self) -> bool:
-        """Whether groups are crossings, of which some are rare wherever there are few rows."""
+        """Whether groups are crossings of several columns; some of these may be rare."""
         return len(self.group_columns) > 1
 
 
@@ -74,7 +74,7 @@ class SharedTable(Roles):
 
 @dataclass(frozen=True)
 class SharedImages(Roles):
-    """What a folder of images must come with at every site; `size` and `crop` say what becomes of each picture."""
+    """What a folder of images must hold at every site; `size` and `crop` are for all its pictures."""
 
     source: ClassVar[str] = "images"
 
@@ -97,7 +97,7 @@ class LocalTable:
 
 @dataclass(frozen=True)
 class LocalImages:
-    """Where a site's images and the table that names them are; `size` says that they were made for one size only."""
+    """Where a site's images and the table that names them are; `size`, if the images were made for only one."""
 
     source: ClassVar[str] = "images"
 
@@ -146,7 +146,7 @@ def local_data(settings: Mapping[str, Any]) -> LocalData:
 
 
 def _one_of(kinds: Mapping[str, type[Any]], settings: Mapping[str, Any], what: str) -> Any:
-    """The settings of one of several kinds of data, told apart by `source`; "table" where it is left out."""
+    """The settings of the kind of data that `source` names; "table" if it is left out."""
     data = study.section(settings, "data")
     source = str(data.pop("source", "table"))
     return build(look_up("data source of a federation", source, kinds), data, what)

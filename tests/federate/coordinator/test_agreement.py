@@ -14,7 +14,7 @@ import pytest
 from tests.federate.makers import config, people
 
 from ffalm.data.encoding import CategorySummary, NumericColumn, NumericSummary, TableEncoding, TableSummary
-from ffalm.errors import UserError
+from ffalm.errors import PublicError, UserError
 from ffalm.federate.coordinator.agreement import Agreement, agree, misfit
 from ffalm.federate.description import ColumnKind, Description
 from ffalm.federate.terms import SiteTerms
@@ -192,8 +192,8 @@ def test_a_site_that_claims_too_many_rows_has_no_more_than_its_share_in_means_an
             told(WEST.assign(hours=1e200)),
             "The site 'west' has values in the column 'hours' that are too large to be standardised.",
         ),
-        (Description("images", ("no", "yes"), ("a", "b"), size=64), "brings data of the kind 'images'"),
-        (Description("table", ("no", "yes"), ("a", "b")), "did not say which columns"),
+        (Description("images", ("no", "yes"), ("a", "b"), size=64), "has data of the kind 'images'"),
+        (Description("table", ("no", "yes"), ("a", "b")), "did not report which columns"),
     ],
 )
 def test_what_differs_is_named_and_the_others_agree_without_it(site: Description, sentence: str) -> None:
@@ -233,8 +233,8 @@ def test_fixed_groups_and_labels_make_any_other_value_a_misfit() -> None:
     ("data", "sites", "sentence"),
     [
         ({"favourable": "maybe"}, three(), "no value of the label 'loan' 'maybe'"),
-        ({}, {"north": told(NORTH, labels=("no",))}, "must have two values of the label 'loan', .* they have 'no'"),
-        ({}, {"north": told(NORTH, groups=("male",))}, "one group only, 'male'"),
+        ({}, {"north": told(NORTH, labels=("no",))}, "must have two values of the label 'loan', .* but have 'no'"),
+        ({}, {"north": told(NORTH, groups=("male",))}, "only one group, 'male'"),
         (
             {},
             {"north": told(NORTH[["age"]]), "south": told(SOUTH[["job"]]), "west": told(WEST[["sex"]])},
@@ -270,7 +270,7 @@ def test_images_must_have_the_agreed_size() -> None:
     site = Description("images", ("no", "yes"), ("a", "b"), size=32)
     agreement, wrong = agree(plan, {"north": site, "south": replace(site, size=64)})
     assert agreement.shape == (3, 32, 32)
-    assert wrong == {"south": "The site 'south' has images of 64 pixels, the federation works with 32."}
+    assert wrong == {"south": "The site 'south' has images of 64 pixels, the federation uses 32."}
 
 
 def test_an_agreement_is_read_back_as_it_was_saved(tmp_path: Path) -> None:
@@ -319,6 +319,10 @@ def test_terms_and_descriptions_survive_the_wire() -> None:
             )
     with pytest.raises(UserError, match="model"):
         SiteTerms.from_text(json.dumps({**json.loads(terms.to_text()), "model": [1, 2]}))
+    with pytest.raises(
+        PublicError, match=r"by 'mine', an algorithm that this site does not know.*'plugins' in site.toml"
+    ):
+        SiteTerms.from_text(terms.to_text().replace('"name": "ffalm"', '"name": "mine"'))
     for reader in (SiteTerms.from_text, Description.from_json):
         with pytest.raises(UserError, match="cannot be read"):
             reader('{"source": 1}')

@@ -97,7 +97,7 @@ def test_cells_of_too_few_rows_are_withheld_and_told(tmp_path: Path, sites: Worl
     plan = config(rules={"min_group": 6})
     found = audited(plan, tmp_path / "audit", sites, prediction="said")
     assert found.rows < expected(plan, sites, prediction="said").rows
-    assert any("too small to be told" in note for note in found.notes)
+    assert any("too small to be sent" in note for note in found.notes)
 
 
 def test_an_audit_can_be_read_again_and_asks_nobody_twice(tmp_path: Path, sites: World) -> None:

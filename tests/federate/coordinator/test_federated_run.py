@@ -496,7 +496,7 @@ def test_a_node_with_anothers_key_or_an_unknown_name_is_left_out_and_told(tmp_pa
     plan, sites = config(NAMES[:2]), world(tmp_path)
     outcome = coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
     assert outcome.history[0]["answered"] == ["north", "south"]
-    assert "federation.toml knows nothing" in sites.told["west"]
+    assert "which federation.toml does not list" in sites.told["west"]
     thief = World({"south": site_folder(tmp_path / "thief", "north", people(50, 7)), **sites.folders})
     owners = {thief.nodes["south"]: "south"}
     with pytest.raises(UserError):

@@ -33,7 +33,7 @@ def test_the_page_says_the_metrics_each_site_and_what_to_know(run: Path) -> None
     assert "| 3 |" in west
     assert "- The site 'north' missed 2 rounds of 5: 1-2." in page
     assert "- The answer of the site 'west' in round 3 did not count: its update has the norm" in page
-    assert "withholds" in page and "* of the rows in the cells that the site tells" in page
+    assert "withholds" in page and "* of the rows in the cells that the site sends" in page
 
 
 def test_the_terminal_shows_the_same_in_plain_text(run: Path) -> None:

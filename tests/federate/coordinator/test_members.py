@@ -145,7 +145,7 @@ def test_a_name_that_belongs_to_anothers_key_is_not_believed(tmp_path: Path) -> 
     members = Members(sites, config(), owners.get, lambda state, line: said.append(line), 0.001)
     members.agree_first()
     assert set(members.counts) == {"north", "south"}
-    assert any("says it is the site 'west', but has the key of 'south'" in line for line in said)
+    assert any("introduces itself as the site 'west', but has the key of 'south'" in line for line in said)
 
 
 def test_a_second_node_of_the_same_name_waits_until_the_first_is_gone(tmp_path: Path) -> None:
@@ -177,5 +177,5 @@ def test_a_site_of_another_version_is_named(tmp_path: Path) -> None:
     events = [json.loads(line)["message"] for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert [event for event in events if "runs ffalm" in event] == [
         f"The site 'south' runs ffalm 0.1.9?, the coordinator {ffalm.__version__}: use the same version everywhere if "
-        "it cannot be understood."
+        "messages cannot be read."
     ]

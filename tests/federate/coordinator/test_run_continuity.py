@@ -122,6 +122,31 @@ def test_a_site_may_raise_its_own_min_group_between_two_rounds(tmp_path: Path, s
     assert north["withheld"]
 
 
+@pytest.mark.parametrize(("secure", "kill"), [(False, 7), (True, 14)])
+def test_so_it_may_where_the_coordinator_is_killed_before_the_next_round_is_kept(
+    tmp_path: Path, secure: bool, kill: int
+) -> None:
+    """The rows in the run folder are those of before; in a secure run the sums contradicted them for ever."""
+    sites = world(tmp_path, (300, 300, 300))
+    exchange_keys(sites.folders)
+    own = sites.folders["north"] / "site.toml"
+    raised = own.read_text().replace("min_group = 0", "min_group = 30")
+
+    def raise_floor() -> None:
+        own.write_text(raised)
+
+    after(3, raise_floor, sites)
+    plan = config(rules={"secure": secure}, training={"rounds": 4})
+    sites.kill = ("before", kill)
+    with pytest.raises(Killed):
+        coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
+    assert ("agree", ("north",)) in sites.asked
+    sites.kill = None
+    outcome = coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
+    assert not any(record["quarantined"] for record in outcome.history)
+    assert outcome.history[-1]["answered"] == list(NAMES[:3])
+
+
 def test_whose_key_a_node_has_is_read_again_where_keys_were_replaced(tmp_path: Path) -> None:
     file = tmp_path / "registered.json"
     owner = owner_in(file)

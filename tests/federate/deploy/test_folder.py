@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("cryptography", reason="real federations need the extra 'flo
 from ffalm.errors import UserError
 from ffalm.federate.deploy.creation import LABEL, file_name, site_names, write_files
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder, create, host_and_port
+from ffalm.federate.deploy.instructions import page
 from ffalm.federate.federation_config import FederationConfig, LocalImages, LocalTable, SiteConfig
 
 SITES = ("north", "south")
@@ -94,6 +96,13 @@ def test_the_instructions_say_what_the_site_must_do_and_what_leaves_it(made: Fed
     ):
         assert needed in page
     assert len(page.splitlines()) < 50, "one page"
+
+
+def test_the_instructions_list_what_a_blind_rule_asks_for(made: FederationFolder) -> None:
+    plan = FederationConfig.read(made.path / "federation.toml")
+    site = SiteConfig.read(made.site(plan.sites[0]) / "site.toml")
+    pages = [page(replace(plan, target="dpd <= 0.05", repair=repair), site) for repair in ("groups", "blind")]
+    assert ["second model" in one for one in pages] == [False, True]
 
 
 def test_the_instructions_for_images_name_the_folder_and_the_labels(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def _metrics(port: int) -> str:
 def _refused(machines: Machines, folder: Path) -> None:
     """One that was let in before tries again for as long as it may wait."""
     code, _, said = machines.ffalm("site", folder, "--wait", 40, "--detach")
-    assert code == 2 and "was not let in" in said, said
+    assert code == 2 and "was not admitted" in said, said
 
 
 def test_sites_come_and_go_keys_change_and_a_lost_machine_is_restored(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
 from ffalm.errors import UserError
-from ffalm.federate.deploy import operations, site_node
+from ffalm.federate.deploy import fleet_gateway, operations, site_node
 from ffalm.federate.deploy.folder import FederationFolder, SiteFolder
 from ffalm.federate.deploy.operations import COORDINATOR, CoordinatorProcess, SiteProcess, _obstacle, stop_all
 from ffalm.federate.deploy.processes import FlowerProcess, free_port
@@ -36,8 +37,20 @@ def test_an_address_that_is_none_of_this_machine_is_told_from_a_port_that_is_in_
     for host in ("192.0.2.1", "nothing.invalid"):
         with pytest.raises(UserError, match="is no address of this machine: name another by --listen"):
             operations._require_free(host, free_port(), "change it")
-    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UserError, match=r"in use\): stop what does"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        pytest.raises(UserError, match=r"in use\): stop the process that does"),
+    ):
         operations._require_free("127.0.0.1", other.getsockname()[1], "change it")
+
+
+def test_a_port_of_roots_is_not_said_to_be_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(host: str, port: int) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(fleet_gateway, "listener", refused)
+    with pytest.raises(UserError, match=r"listen on 127\.0\.0\.1:443 \(Permission denied\): change it\.$"):
+        operations._require_free("127.0.0.1", 443, "change it")
 
 
 def test_a_name_that_is_not_known_and_a_network_that_is_shut_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,15 +61,15 @@ def test_a_name_that_is_not_known_and_a_network_that_is_shut_are_told(monkeypatc
         raise TimeoutError("timed out")
 
     monkeypatch.setattr(socket, "create_connection", unknown)
-    assert "knows no fair.example" in _obstacle("fair.example", 18000)
+    assert "the host fair.example is unknown" in _obstacle("fair.example", 18000)
     monkeypatch.setattr(socket, "create_connection", shut)
-    assert "no connection (timed out); let outgoing TCP" in _obstacle("fair.example", 18000)
+    assert "no connection (timed out); allow outgoing TCP" in _obstacle("fair.example", 18000)
 
 
 def test_a_proxy_between_a_site_and_its_coordinator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://user:secret@proxy.example:3128")
     told = _obstacle("fair.example", 18000)
-    assert "the proxy that the variable https_proxy names" in told and "add fair.example to no_proxy" in told
+    assert "the proxy in the variable https_proxy" in told and "add fair.example to no_proxy" in told
     assert "secret" not in told
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert "nothing listens there" in _obstacle("127.0.0.1", free_port())
@@ -77,7 +90,7 @@ def test_a_site_that_is_given_up_does_not_try_again(tmp_path: Path, monkeypatch:
             time.sleep(0.02)
         began = time.monotonic()
         site.give_up()
-        with pytest.raises(UserError, match="not let in"):
+        with pytest.raises(UserError, match="not admitted"):
             starting.result(30)
     assert time.monotonic() - began < 20
     assert site.process.family() == []
@@ -102,7 +115,7 @@ def test_a_site_that_comes_before_its_key_is_let_in_tries_again(
     (tmp_path / "seen").unlink()
     (tmp_path / "home" / "let-in").unlink()
     monkeypatch.setattr(operations, "_SECONDS_TO_LET_IN", 0.0)
-    with pytest.raises(UserError, match="not let in"):
+    with pytest.raises(UserError, match="not admitted"):
         SiteProcess(SiteFolder.find(tmp_path)).start(60.0)
 
 
@@ -157,5 +170,7 @@ def test_without_the_record_of_keys_that_were_let_in_the_coordinator_does_not_st
     (tmp_path / "coordinator").mkdir()
     if content is not None:
         (tmp_path / "coordinator" / "registered.json").write_text(content)
-    with pytest.raises(UserError, match=r"registered\.json is missing or damaged.*restore it, or delete .*state\.db"):
+    with pytest.raises(
+        UserError, match=r"registered\.json of registered keys is missing or damaged.*restore it, or delete .*state\.db"
+    ):
         coordinator.register_keys()

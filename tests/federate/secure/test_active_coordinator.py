@@ -327,7 +327,7 @@ def test_how_large_a_sites_numbers_are_does_not_follow_from_asking_under_ever_ot
         said.append(led(tmp_path, sites, asked))
     beyond = ["north: its loss is beyond the agreed loss_range" in why for why in said]
     assert beyond == [True, True, True, False, True]
-    assert "under 3 choices of [secure] in federation.toml, and another would tell" in said[3]
+    assert "under 3 choices of [secure] in federation.toml, and another would reveal" in said[3]
 
 
 # Circles

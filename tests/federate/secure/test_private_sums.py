@@ -67,7 +67,7 @@ def test_a_run_tells_what_it_spent_and_its_noise_is_another_in_every_run(tmp_pat
     assert not {"train_loss", "accuracy", "loss"} & {name for record in outcomes[0].history for name in record}
     page = (tmp_path / "first" / "report.md").read_text()
     assert f"epsilon = {epsilon_of(math.sqrt(2 * each + scores), 1e-5):.3g} at delta = 1e-05" in page
-    assert "towards the coordinator, who saw sums with noise alone" in page
+    assert "against the coordinator, which saw only sums with noise" in page
     assert outcomes[0].history[0]["dual"] != outcomes[1].history[0]["dual"]
     assert math.isfinite(outcomes[0].test["accuracy"])
 

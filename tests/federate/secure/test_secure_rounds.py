@@ -337,6 +337,47 @@ def test_where_too_few_reveal_the_round_is_asked_for_again(tmp_path: Path) -> No
     assert len([1 for kind, _ in sites.asked if kind == "train"]) == 3
 
 
+def losing_revealed(sites: Watched, count: int) -> None:
+    """Let the connection break after the first sites have revealed, so that the coordinator lacks their shares."""
+    original, lost = sites._answer, iter(range(count))
+
+    def cut(kind: Any, name: str, message: Any) -> Any:
+        found = original(kind, name, message)
+        if message.facts.get("stage") == "reveal" and next(lost, None) is not None:
+            sites.drops.clear()
+            return Failure("lost", "The site's connection was lost.")
+        return found
+
+    sites._answer = cut  # type: ignore[method-assign]
+
+
+def test_a_site_that_is_back_waits_until_a_sum_that_was_revealed_without_it_is_there(tmp_path: Path) -> None:
+    plan, sites = secure(2, 4, rules={"patience": 5.0}), watched(tmp_path, 4)
+    sites.drops = {("east", "train", 1)}
+    losing_revealed(sites, 3)
+    outcome = led(plan, tmp_path / "run", sites)
+    assert [len(record["answered"]) for record in outcome.history] == [3, 4]
+    expected = Simulated(plan, sites.folders, tmp_path / "run").rounds({(1, 3)})
+    assert_close(tmp_path / "run", outcome, expected, within=2e-6)
+
+
+def test_so_it_does_where_the_coordinator_was_killed_in_between(tmp_path: Path) -> None:
+    plan, sites = secure(2, 4), watched(tmp_path, 4)
+    sites.drops, sites.kill = {("east", "train", 1)}, ("after", 7)
+    with pytest.raises(Killed):
+        led(plan, tmp_path / "run", sites)
+    assert [kind for kind, _ in sites.asked[-4:]] == ["secure", "train", "secure", "secure"]  # the last is the reveal
+    sites.drops, sites.kill = set(), None
+    assert [len(record["answered"]) for record in led(plan, tmp_path / "run", sites).history] == [3, 4]
+
+
+def test_where_a_revealed_sum_is_lost_the_sites_that_were_chosen_are_asked_again(tmp_path: Path) -> None:
+    plan = secure(2, 4, rules={"patience": 5.0}, training={"participation": 0.75})
+    sites = watched(tmp_path, 4)
+    losing_revealed(sites, 3)
+    assert [len(record["answered"]) for record in led(plan, tmp_path / "run", sites).history] == [3, 3]
+
+
 def test_a_site_whose_secrets_are_lost_comes_back_with_a_new_key(tmp_path: Path) -> None:
     plan, sites = secure(4, 4), watched(tmp_path, 4)
     original = sites._answer

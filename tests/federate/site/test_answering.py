@@ -356,7 +356,7 @@ def test_a_site_whose_pictures_were_made_for_another_size_is_a_misfit(tmp_path: 
     plan = config(data=data, model={"name": "linear"}, training={"rounds": 1})
     sites = World(folders)
     coordinate(plan, tmp_path / "run", sites, pause=0.001)
-    assert sites.told["west"] == "The site 'west' has images of 16 pixels, the federation works with 8."
+    assert sites.told["west"] == "The site 'west' has images of 16 pixels, the federation uses 8."
 
 
 def test_a_site_that_comes_to_insist_on_secure_sums_answers_nothing_in_clear(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_how_many_rows_hold_a_value_does_not_follow_from_asking_with_ever_larger
     ]
     assert len(named) == 3 and all(named)
     refused = greeted(folder, 44)
-    assert "would tell how many rows hold a value" in str(refused.facts["misfit"])
+    assert "would reveal how many rows hold a value" in str(refused.facts["misfit"])
     assert "description" in greeted(folder, 20).facts
 
 

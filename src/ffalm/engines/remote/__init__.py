@@ -1,1 +1,1 @@
-"""Clients at the other end of a wire, whatever the wire is: messages in plain values, and the clients of a run."""
+"""Clients in other processes or machines: messages in plain values, independent of the transport."""

@@ -1,4 +1,4 @@
-"""What travels between a server and its sites, in plain values: nothing here knows Flower."""
+"""Messages between a server and its sites, in plain values: nothing here knows Flower."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ffalm.errors import PublicError
 _LONGEST = 2000  # characters of a text from a site
 
 Fact = bool | int | float | str
-"""A plain value that travels beside the tensors."""
+"""A plain value in a message, beside the tensors."""
 
 Kind = Literal["hello", "agree", "train", "score", "secure"]
-"""What a server may ask of a site."""
+"""The kinds of questions of a server to a site."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What travels in one message: named records of tensors, and plain facts."""
+    """One message: named records of tensors, and plain facts."""
 
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     facts: dict[str, Fact] = field(default_factory=dict)
@@ -30,11 +30,11 @@ class Message:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a site gave no answer: none by the deadline, its node is gone, it raised an error, or sent something else.
+    """Why a site gave no answer: it was late, its node was lost, it raised an error, or its answer cannot be read.
 
     `reason` is one sentence, the public part of the site's `UserError`. `trace` is the traceback of any other error;
-    real sites keep it in their own log, since an error may quote a row. Of an answer that is unreadable it is the
-    error that reading it raised, in one line.
+    real sites keep it in their own log, since an error may quote a row. For an unreadable answer it is the error that
+    reading it raised, in one line.
     """
 
     kind: Literal["late", "lost", "failed", "unreadable"]
@@ -43,7 +43,7 @@ class Failure:
 
 
 class Sites(Protocol):
-    """The other end of the wire, as a server sees it. A site's number is opaque, but stable for a site's key."""
+    """The sites as a server sees them. A site's number is opaque, but does not change while its key stays the same."""
 
     def present(self) -> list[int]:
         """The sites that are connected now."""
@@ -51,7 +51,7 @@ class Sites(Protocol):
     def ask(self, kind: Kind, messages: Mapping[int, Message], deadline: float) -> dict[int, Message | Failure]:
         """Send each site its message and wait for the answers, at most `deadline` seconds.
 
-        Every site asked is a key of the result. An answer that comes later is never seen again.
+        Every site asked is a key of the result. An answer that comes later is lost.
         """
 
 
@@ -64,7 +64,7 @@ def same_form(found: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> bool:
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """Around the reading of a server's question, and nothing else: such an error there comes of what was sent."""
+    """For code that only reads a server's question, where such errors mean that the message is malformed."""
     try:
         yield
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -74,6 +74,5 @@ def understood() -> Iterator[None]:
 
 
 def printable(text: str) -> str:
-    """A text from a site as it may be shown and kept: control characters, which could move a cursor, become "?", and
-    what would fill a disk is cut."""
+    """A text from a site, made safe for terminals and disks: control characters become "?", and long texts are cut."""
     return "".join(character if character.isprintable() else "?" for character in text[:_LONGEST])

@@ -1,4 +1,4 @@
-"""Clients at the other end of a wire, as `rounds` leads them where none is ever missing: in a simulation."""
+"""Clients in other processes, in a simulation, where none is ever missing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ffalm.fairness import Tally
 
 
 class RemoteClients(Clients):
-    """The clients of one run, each at a site that is asked once a round; a round ends the run unless all answer.
+    """The clients of one run, each at a site that is asked once a round; the run fails unless all answer.
 
-    `order` is the site of each client, `validation` the rows that are scored here, and every question says `about`.
+    `order` is the site of each client, `validation` the rows that are scored here, `about` facts in every question.
     """
 
     def __init__(
@@ -36,15 +36,15 @@ class RemoteClients(Clients):
         self._validation = None if validation is None else validation.to(spec.device)
 
     def begin(self) -> Model:
-        """The freshly initialised model, in main memory as answers are."""
+        """The freshly initialised model, in main memory."""
         return {name: value.cpu() for name, value in self._learner.fresh().items()}
 
     def validate(self, model: Model) -> Tally | None:
-        """The Tally of a model on the rows that are here."""
+        """The Tally of a model on the validation rows, if there are any here."""
         return None if self._validation is None else self._learner.score(model, self._validation)
 
     def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
-        """One message to each chosen client, all under way at once."""
+        """One message to each chosen client, sent together."""
         plain = train_message(sent, self._algorithm)
         message = replace(plain, facts={**plain.facts, **self._about})
         messages = {self._order[client]: addressed(message, client, client_vectors(sent, client)) for client in chosen}
@@ -53,7 +53,7 @@ class RemoteClients(Clients):
 
 
 def _given(answer: Message | Failure, client: int, sent: Snapshot) -> Message:
-    """An answer; raises where there is none, in the client's own words where those are for the user."""
+    """The answer; raises if there is none, with the client's own message if it is for the user."""
     if isinstance(answer, Message):
         return answer
     if answer.kind == "failed" and not answer.trace:

@@ -1,7 +1,7 @@
-"""The messages of a round, as both ends write and read them.
+"""The messages of a round: how they are written and read.
 
-A client is sent the model and the entries of the server's state that it needs; it answers with its trained model, the
-Tally that the algorithm asks for or the state after its own dual step, and how its training went.
+A client gets the model and the entries of the server's state that it needs; it answers with its trained model, the
+Tally that the algorithm needs or the state after its own dual step, and facts about its training.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SENT, _OWN, _UPLOAD = "vector.", "own.", "upload."  # prefixes of records that 
 
 
 def train_message(sent: Snapshot, algorithm: Algorithm, own_step: bool = False) -> Message:
-    """What a server sends to be trained on: where the run stands.
+    """A server's question: the model and state from which a client trains.
 
-    A client that takes the dual step itself (`own_step`) needs the whole state, not the objective's part alone.
+    A client that takes the dual step itself (`own_step`) needs the whole state, not only the objective's part.
     """
     whole = own_step and algorithm.needs_only_sums
     named = [name for name in sent.state if name in algorithm.broadcasts or (whole and name != LEDGER)]
@@ -32,9 +32,9 @@ def train_message(sent: Snapshot, algorithm: Algorithm, own_step: bool = False) 
 
 
 def addressed(message: Message, client: int, own: dict[str, Model] | None = None) -> Message:
-    """The same message for one client, which is told its number; the tensors are shared, so they are encoded once.
+    """The message for one client, with its number; the tensors are shared, so they are encoded once.
 
-    `own` is what a simulated client keeps from round to round; a real site keeps it at home.
+    `own` are the vectors that a simulated client keeps from round to round; a real site stores its own.
     """
     return replace(
         message, tensors={**message.tensors, **_records(_OWN, own or {})}, facts={**message.facts, "client": client}
@@ -42,7 +42,7 @@ def addressed(message: Message, client: int, own: dict[str, Model] | None = None
 
 
 def received(message: Message) -> tuple[int, Snapshot, dict[str, Model]]:
-    """What a client reads in it: its number, where the run stands, and its own vectors if they came along."""
+    """What a client reads: its number, the model and state, and its own vectors if the message has them."""
     sent = Snapshot(
         int(message.facts["round"]), message.tensors["model"], message.tensors["state"], _vectors(_SENT, message)
     )
@@ -50,7 +50,7 @@ def received(message: Message) -> tuple[int, Snapshot, dict[str, Model]]:
 
 
 def update_message(update: ClientUpdate, keeps_own: bool = False) -> Message:
-    """What a client answers; one that keeps its own vectors does not send them."""
+    """A client's answer; without its own vectors if it `keeps_own` ones."""
     tensors = {"model": _on_cpu(update.model)}
     if update.tally is not None:
         tensors["tally"] = {"confusion": update.tally.confusion.cpu(), "loss": update.tally.loss.cpu()}
@@ -85,7 +85,7 @@ def answered(message: Message) -> ClientUpdate:
 
 
 def _records(prefix: str, vectors: dict[str, Model]) -> dict[str, Model]:
-    """Vectors as records of a message, by names that no other record has."""
+    """Vectors as records of a message; the prefix keeps their names apart from other records."""
     return {f"{prefix}{name}": _on_cpu(vector) for name, vector in vectors.items()}
 
 

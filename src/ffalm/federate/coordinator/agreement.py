@@ -1,7 +1,7 @@
-"""From the sites' descriptions to one task and one encoding, and for each site what does not fit.
+"""Derives one task and one encoding from the sites' descriptions, and says what does not fit at each site.
 
-What `federation.toml` leaves open, most sites decide: a column has the kind that most of them give it, and where they
-are even, the one that comes first in the list of sites. So one odd file is the misfit, not all the others.
+What `federation.toml` leaves open, most sites decide: a column has the kind that it has at most sites; in a tie, the
+kind at the first site in the list. So one odd file is the misfit, not all the others.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from ffalm.system.files import read_json, write_atomic
 
 @dataclass(frozen=True)
 class Agreement:
-    """What was fixed before the first round and never changes: kept beside the model, so that it can be applied."""
+    """What is fixed before the first round; kept with the model, which is applied by it."""
 
     task: Task
     data: SharedData
     encoding: TableEncoding | None  # of a table; images need none
-    model: Architecture  # without a file to start from: the coordinator sends the weights of every round
+    model: Architecture  # without initial weights: the coordinator sends the weights in every round
     sites: tuple[str, ...]
 
     @property
@@ -59,7 +59,7 @@ class Agreement:
         return {c.name: "numbers" if isinstance(c, NumericColumn) else "text" for c in self.encoding.columns}
 
     def terms(self, site: str, config: FederationConfig, run: str = "") -> SiteTerms:
-        """What one site is told; `run` is a name that no other run has."""
+        """The terms of one site; `run` is a name that no other run has."""
         return SiteTerms(
             client=self.sites.index(site),
             task=self.task,
@@ -98,7 +98,7 @@ class Agreement:
 
 
 def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Agreement, dict[str, str]]:
-    """The agreement of those sites that fit, and why each of the others does not."""
+    """The agreement of the sites that fit, and why each of the others does not fit."""
     told = {site: told[site] for site in config.sites if site in told}
     misfits = {site: _wrong_source(site, one, config.data) for site, one in told.items()}
     alike = {site: one for site, one in told.items() if not misfits[site]}
@@ -107,13 +107,13 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
     labels = _label_names(config.data, list(alike.values()))
     fixed = tuple(as_text(group) for group in config.data.groups)
     groups = fixed or _usual_groups(list(alike.values()))
-    rare_allowed = config.data.crossed and not fixed  # rows of a crossing that one site alone has are not compared
+    rare_allowed = config.data.crossed and not fixed  # a crossing that only one site has is not compared
     for site, one in alike.items():
         misfits[site] = _differences(site, one, kinds, labels, () if rare_allowed else groups)
     for site, reason in _out_of_scale({site: alike[site] for site in alike if not misfits[site]}, config).items():
         misfits[site] = reason
     fitting = [one for site, one in alike.items() if not misfits[site]]
-    require(len(groups) >= 2, f"All sites together have one group only, {listed(list(groups))}: name more in `groups`.")
+    require(len(groups) >= 2, f"All sites together have only one group, {listed(list(groups))}: list more in `groups`.")
     ungrouped = any(one.ungrouped or any(place_of(group, groups) < 0 for group in one.groups) for one in fitting)
     task = Task(config.name, config.data.label, ", ".join(config.data.group_columns), labels, groups, len(labels) - 1)
     task = task if not ungrouped else _with_others(task, config.data)
@@ -124,9 +124,9 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
 
 
 def without_small_groups(agreement: Agreement, rows: Tensor) -> Agreement:
-    """The agreement in which groups of too few training rows, by (label, group), are among those not compared.
+    """The agreement with groups of too few training rows among those that are not compared.
 
-    Rows that sites withhold are not counted.
+    `rows` are training rows by (site, label, group), without those that sites withhold.
     """
     data, task = agreement.data, agreement.task
     fewest = fewest_rows(data.min_group_size, data.group_columns)
@@ -136,7 +136,7 @@ def without_small_groups(agreement: Agreement, rows: Tensor) -> Agreement:
         return agreement
     require(
         len(kept) >= 2,
-        f"Fewer than two groups have {fewest} training rows that sites tell of: lower min_group_size under [data], or "
+        f"Fewer than two groups have {fewest} training rows that sites report: lower min_group_size under [data], or "
         "cross fewer columns.",
     )
     task = task if task.excluded else _with_others(task, data)
@@ -146,13 +146,13 @@ def without_small_groups(agreement: Agreement, rows: Tensor) -> Agreement:
 
 
 def _with_others(task: Task, data: SharedData) -> Task:
-    """The task with a last group, not compared, of all rows that are in no other."""
+    """The task with one more group, which is not compared, for all rows that are in no other."""
     name = "other" if data.crossed and "other" not in task.group_names else unknown_name(task.group_names)
     return replace(task, group_names=(*task.group_names, name), excluded=1)
 
 
 def misfit(agreement: Agreement, site: str, told: Description) -> str:
-    """What keeps a site's file from fitting an agreement that others made before; empty where it fits."""
+    """Why a site's file does not fit an earlier agreement; empty if it fits."""
     wrong = _wrong_source(site, told, agreement.data)
     task = agreement.task
     groups = () if agreement.data.crossed and task.excluded else task.group_names[: task.groups - bool(task.excluded)]
@@ -164,11 +164,11 @@ def misfit(agreement: Agreement, site: str, told: Description) -> str:
 
 def _wrong_source(site: str, told: Description, data: SharedData) -> str:
     if told.source != data.source:
-        return f"The site {site!r} brings data of the kind {told.source!r}, the federation works with {data.source!r}."
+        return f"The site {site!r} has data of the kind {told.source!r}, the federation uses {data.source!r}."
     if isinstance(data, SharedImages) and told.size != data.size:
-        return f"The site {site!r} has images of {told.size} pixels, the federation works with {data.size}."
+        return f"The site {site!r} has images of {told.size} pixels, the federation uses {data.size}."
     if data.source == "table" and told.kinds is None:
-        return f"The site {site!r} did not say which columns its table has."
+        return f"The site {site!r} did not report which columns its table has."
     return ""
 
 
@@ -179,7 +179,7 @@ def _differences(
     labels: Sequence[str],
     groups: Sequence[str],
 ) -> str:
-    """Everything that differs, one sentence each. Columns that only this site has are not used."""
+    """Every difference in a sentence. Columns that only this site has are not used."""
     found = []
     own = told.kinds or {}
     summaries = {} if told.columns is None else told.columns.columns
@@ -206,14 +206,17 @@ def _kind(column: ColumnSummary | None) -> ColumnKind | None:
 
 
 def _boundless(column: ColumnSummary) -> bool:
-    """Whether a column's sums are not finite, or of no rows."""
+    """Whether a column's sums are not finite, or over no rows."""
     return isinstance(column, NumericSummary) and not (
         column.rows > 0 and math.isfinite(column.total) and math.isfinite(column.squares)
     )
 
 
 def common_kinds(config: FederationConfig, told: Mapping[str, Description]) -> dict[str, ColumnKind] | None:
-    """The columns that federation.toml lists, or else half of the sites have, each with its most frequent kind."""
+    """The columns that federation.toml lists, otherwise those of most sites, each with its most frequent kind.
+
+    A column that exactly half of the sites have is used if the first site has it.
+    """
     tables = [told[site].kinds or {} for site in config.sites if site in told and told[site].kinds is not None]
     if not tables or isinstance(config.data, SharedImages):
         return None
@@ -231,9 +234,9 @@ def common_kinds(config: FederationConfig, told: Mapping[str, Description]) -> d
 
 
 def _summed(told: Sequence[Description], kinds: Mapping[str, ColumnKind], max_share: float) -> TableSummary:
-    """The sites' summaries added up in the order of sites, so that every last bit comes out the same again.
+    """The sum of the sites' summaries, in the order of sites, so that it is always the same to the last bit.
 
-    No site's rows count for more than `max_share` of all in a column's mean and spread.
+    In a column's mean and spread no site counts for more than `max_share` of all rows.
     """
     tables = [one.columns.columns for one in told if one.columns is not None]
     require(bool(tables), "No site's table fits the federation.")
@@ -245,7 +248,7 @@ def _summed(told: Sequence[Description], kinds: Mapping[str, ColumnKind], max_sh
 
 
 def _bounded(columns: Sequence[ColumnSummary], max_share: float) -> list[ColumnSummary]:
-    """A column's summaries, of which those of too many rows are scaled down."""
+    """A column's summaries; those over too many rows are scaled down."""
     bound = largest_size((column.rows for column in columns if isinstance(column, NumericSummary)), max_share)
     return [
         _scaled(column, bound) if isinstance(column, NumericSummary) and column.rows > bound else column
@@ -254,7 +257,7 @@ def _bounded(columns: Sequence[ColumnSummary], max_share: float) -> list[ColumnS
 
 
 def _scaled(column: NumericSummary, rows: int) -> NumericSummary:
-    """A summary like this one, of so many rows."""
+    """The summary scaled to this number of rows."""
     count = round(column.count * rows / column.rows)
     sums = column.total, column.squares, column.roots, column.root_squares
     total, squares, roots, root_squares = (one * count / max(1, column.count) for one in sums)
@@ -284,12 +287,12 @@ def _out_of_scale(told: Mapping[str, Description], config: FederationConfig) -> 
 
 
 def _label_names(data: SharedData, told: Sequence[Description]) -> tuple[str, ...]:
-    """The values of the label, the favourable one last: two by the sites' own, any number that `label_values` lists."""
+    """The values of the label, the favourable one last: those that `label_values` lists, or the two that sites have."""
     values = tuple(as_text(value) for value in data.label_values) or _usual_labels(told)
     where = f"the label {data.label!r}"
     require(
         len(values) == 2 or bool(data.label_values),
-        f"All sites together must have two values of {where}, each in enough rows to be named; they have "
+        f"All sites together must have two values of {where}, each in enough rows to be named, but have "
         f"{listed(list(values))}: list all values as label_values in federation.toml.",
     )
     favourable = data.favourable
@@ -306,15 +309,15 @@ def _label_names(data: SharedData, told: Sequence[Description]) -> tuple[str, ..
 
 
 def _usual_labels(told: Sequence[Description]) -> tuple[str, ...]:
-    """The pair of values that most sites have; the union where no site has a pair."""
+    """The pair of values that most sites have; all values, if no site has a pair."""
     pairs = Counter(tuple(one.labels) for one in told if len(one.labels) == 2)
     return pairs.most_common(1)[0][0] if pairs else _merged(one.labels for one in told)
 
 
 def _usual_groups(told: Sequence[Description]) -> tuple[str, ...]:
-    """The groups that sites have. Of three or more sites at least two must have one: a single site cannot add any.
+    """The groups that sites have. With three or more sites, at least two must have a group: no single site can add one.
 
-    Where that leaves fewer than two, all groups are taken.
+    If that leaves fewer than two groups, all are taken.
     """
     groups = _merged(one.groups for one in told)
     shared = tuple(
@@ -326,7 +329,7 @@ def _usual_groups(told: Sequence[Description]) -> tuple[str, ...]:
 
 
 def _merged(many: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """All values in natural order; those that differ in spelling alone, such as yes and Yes, are one."""
+    """All values in natural order; those that differ only in spelling, such as yes and Yes, are one."""
     names: list[str] = []
     for values in many:
         names += [value for value in values if place_of(value, names) < 0]

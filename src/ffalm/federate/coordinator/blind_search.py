@@ -1,12 +1,12 @@
 """A blind rule over real sites: the search of `targets.blind`, each of whose questions is a sum over sites.
 
-What the coordinator learns, beside the model of the groups: of held-out rows, by label and group, how many are
-predicted favourable by the rules on a line (257 or 65 rules a question), and how many of them the model of the groups
-puts in their own group; of test rows, how many each of the final rules predicts favourable. Under `secure` it sees the
-sums alone. The offset and the number of rows come from the summed score histograms, the shares of labels and groups
+The coordinator learns, beside the model of the groups: of held-out rows, by label and group, how many are
+predicted favourable by the rules on a line (257 or 65 rules a question), and for how many the model of the groups
+predicts their own group; of test rows, how many each of the final rules predicts favourable. Under `secure` it sees
+only sums. The offset and the number of rows come from the summed score histograms, the shares of labels and groups
 from the agreed counts of training rows, so the rule is that of a simulation over the same rows.
-All questions must be of the same rows. A site that leaves is left out of the answer, and the search begins again
-without it; under `secure`, where two sums over other sites would tell its counts, the run stops until it is back.
+All questions must be about the same rows. If a site leaves, it is left out of the answer, and the search starts again
+without it; under `secure`, where two sums over different sites would reveal its counts, the run stops until it is back.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def blind_rules(
     histograms: HistogramSum,
     scored: Sequence[str],
 ) -> tuple[StoredRules, HistogramSum]:
-    """The rules of a target at each confidence, and the histograms of the sites that they rest on.
+    """The rules for a target at each confidence, and the histograms of the sites whose rows they rest on.
 
     `models` are "model" and "groups", `training` the training rows by (label, group), `scored` the sites of the
     histograms' sum where no single one is known.

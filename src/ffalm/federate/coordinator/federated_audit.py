@@ -1,8 +1,8 @@
-"""An audit across sites without training: a column of predictions or scores at the sites, or a trained model.
+"""An audit across sites without training: of a column of predictions or scores at the sites, or of a trained model.
 
-A column is audited as a fixed model that takes it as its only feature, so sites answer what they answer at the end of
+A column is audited as a fixed model that takes it as its only feature, so sites send what they send at the end of
 every training, under the same rules: counts of held-out rows by prediction, label and group, without the cells of too
-few rows, and in secure sums where the federation has them. A predicted label l gives the logits e_l; a score s gives
+few rows, and in secure sums if the rule `secure` is on. A predicted label l gives the logits e_l; a score s gives
 the favourable label the logit s - decision, up to a positive factor.
 """
 
@@ -41,7 +41,7 @@ from ffalm.system.files import json_text, read_json, write_atomic
 from ffalm.targets.target import DEFAULT
 from ffalm.trained_models.trained_model import ENCODING, TrainedModel
 
-#: The file, in an audit's folder, that says what is audited.
+#: The file in an audit's folder that names what is audited.
 REQUEST = "request.json"
 _TOLERANCE = 1e-5  # of a score's standard deviation, within which it reaches the decision: features have 32 bits
 
@@ -65,14 +65,14 @@ class AuditRequest:
         return self.prediction or self.score
 
     def trained(self) -> TrainedModel | None:
-        """The trained model, where one is audited."""
+        """The trained model, if one is audited."""
         if self.model is None:
             return None
         folder = Path(self.model)
         return TrainedModel.read(folder / "run" if (folder / "run" / ENCODING).exists() else folder)
 
     def check(self, config: FederationConfig) -> None:
-        """Refuse, before anybody is asked, what cannot be audited in a federation."""
+        """Refuse what cannot be audited in a federation, before any site is asked."""
         audit_config(config, self, self.trained())
 
     def write(self, folder: Path) -> None:
@@ -86,7 +86,7 @@ class AuditRequest:
             given = read_json(folder / REQUEST)
         except (OSError, ValueError) as error:
             raise UserError(f"The request {folder / REQUEST} cannot be read ({error}).") from None
-        require(isinstance(given, dict), f"The request {folder / REQUEST} is no table of settings: make it again.")
+        require(isinstance(given, dict), f"The request {folder / REQUEST} is no table of settings: start a new audit.")
         return build(cls, given, "audit")
 
 
@@ -97,7 +97,7 @@ def audit_sites(
     owner: Owner = lambda node: None,
     pause: float = PAUSE,
 ) -> Audit:
-    """Audit what the request in a folder names, and keep there what the sites told."""
+    """Audit what the request in a folder names, and keep the sites' answers there."""
     request = AuditRequest.read(folder)
     model = request.trained()
     plan, run = audit_config(config, request, model), RunFolder(folder)
@@ -113,7 +113,7 @@ def audit_config(config: FederationConfig, request: AuditRequest, model: Trained
     """The federation's settings with the column as the only feature, or with the trained model."""
     require(
         config.privacy is None,
-        "An audit tells counts without noise, and this federation has [privacy]: take that section out to audit.",
+        "An audit reveals counts without noise, and this federation has [privacy]: take that section out to audit.",
     )
     require(
         model is None or model.rule is None,
@@ -181,7 +181,7 @@ class Auditor(Coordinator):
         clients.compares_losses = False
         scores = clients.score(final)
         scored, parts = scores["test"].sites, list(scores.values())
-        require(bool(scored), "No site told of any row.")
+        require(bool(scored), "No site sent any counts.")
         repair = None if self._model is None else self._model.repair
         tally = parts[0].tally + parts[1].tally
         if repair is not None:
@@ -198,7 +198,7 @@ class Auditor(Coordinator):
         for site in scored:
             hidden = cells(members.counts[site].withheld["validation"], task)
             if hidden:
-                untold = f"The site {site!r} withholds cells of its validation rows, too small to be told"
+                untold = f"The site {site!r} withholds cells of its validation rows, too small to be sent"
                 notes.append(f"{untold} ({'; '.join(hidden)}): the metrics are of the other rows.")
         result = Result(
             test=tally.metrics(task.favourable),
@@ -218,7 +218,7 @@ class Auditor(Coordinator):
 
 
 def column_weights(request: AuditRequest, agreed: Agreement) -> tuple[Tensor, Tensor]:
-    """The weight and bias of the linear model that predicts what a column says."""
+    """The weight and bias of the linear model that predicts the values of a column."""
     task, encoding = agreed.task, agreed.encoding
     assert encoding is not None
     column = encoding.columns[0]

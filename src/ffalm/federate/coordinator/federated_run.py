@@ -1,7 +1,7 @@
-"""The coordinator: agree, lead the rounds, score, and keep everything such that a kill at any moment loses little.
+"""The coordinator: agree, lead the rounds, score, and store everything so that a kill at any moment loses little.
 
-Started again on the same folder it goes on from the last whole round, with the agreement, the duals and the weights
-that were kept, and comes to the numbers of a run that was never interrupted.
+Started again on the same folder, it goes on from the last complete round with the stored agreement, duals and weights,
+and its result equals that of a run that was never interrupted.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ def coordinate(
     owner: Owner = lambda node: None,
     pause: float = PAUSE,
 ) -> Outcome:
-    """Train over the sites, from the beginning or from what the run folder holds, and say what came of it.
+    """Train over the sites, from the beginning or from the last stored round; the outcome.
 
-    Where another process leads the same run, wait until it has ended: a command `run` that was killed between the start
-    of a run and its note of it is followed by one that starts another.
+    If another process leads the same run, wait until it has ended: after a command `run` was killed just when it had
+    started a run, the next one starts a second.
     """
     run = RunFolder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # it holds what single sites answered
+    folder.chmod(0o700)  # it holds single sites' answers
     check_unchanged(config, folder)
     run.start(toml.dumps(config.settings()))
     with locked(folder, patient=True):
@@ -104,7 +104,7 @@ class Coordinator:
         self._trained: dict[str, tuple[str, ...]] = {}  # the model's trained parameters, once it is built
 
     def run(self) -> Outcome:
-        """Everything from the agreement to the report; where it must stop, the folder says why."""
+        """Everything from the agreement to the outcome; if it must stop, status.json has the reason."""
         try:
             last = self._run.saved_rounds()[-1]
             self._log.go_back_to(last)
@@ -122,7 +122,7 @@ class Coordinator:
             raise
 
     def _open(self) -> None:
-        """Agree, or take up what was agreed before, and wait for the members."""
+        """Agree, or load the earlier agreement, and wait for the members."""
         members, run_log, model = self._members, self._log, self._config.model
         before = run_log.agreement()
         if before is None:
@@ -137,15 +137,13 @@ class Coordinator:
             members.counts = {site: kept[site] for site in kept if site not in self._config.removed}
         members.gather()
         keep_versions(self._run.path, members.versions)
-        self._config.algorithm.start(
-            members.agreed.task, members.rows()
-        )  # an algorithm that cannot take this task says so here
+        self._config.algorithm.start(members.agreed.task, members.rows())  # raises if it cannot be used for this task
         if self._privacy is not None:
             Mechanism.check(self._config.algorithm)
         run_log.keep_members(members.agreed, members.counts, members.refused)
 
     def _train(self, clients: SiteClients | SecureClients, start: Snapshot | None) -> tuple[Snapshot, str | None]:
-        """The rounds that are left. Each begins with a look for sites that have come or come back."""
+        """The remaining rounds. After each one, sites that have joined or returned are admitted."""
         config, members, run_log = self._config, self._members, self._log
         now = start
         while now is None or now.round < config.training.rounds:
@@ -161,7 +159,7 @@ class Coordinator:
         return now, None
 
     def _round(self, clients: SiteClients | SecureClients, now: Snapshot | None) -> Round:
-        """One round, recorded; the metrics of the model that it began with came with its answers."""
+        """One round and its record. Its answers bring the metrics of the model that it began with."""
         config, members, run_log = self._config, self._members, self._log
         task, known = members.agreed.task, [site for site in config.sites if site in members.counts]
         context = ServerContext(
@@ -182,7 +180,7 @@ class Coordinator:
         return done
 
     def _recounted(self, now: Snapshot | None, known: Sequence[str]) -> Snapshot | None:
-        """The snapshot, its state fitted to the sites whose rows are known now where others were known before."""
+        """The snapshot; if other sites' rows were known in the last round, with its state fitted to those known now."""
         before = self._log.history[-1].get("known", known) if self._log.history else known
         if now is None or before == known:
             return now
@@ -191,9 +189,9 @@ class Coordinator:
         return replace(now, state=now.state | self._config.algorithm.recounted(now.state, task, rows, new))
 
     def _fresh(self, done: int) -> dict[str, torch.Tensor]:
-        """The model before round 1, by the federation's seed and the weights that it starts from.
+        """The model before round 1, from the federation's seed and initial weights.
 
-        After that round it serves as a pattern alone, and those weights need no longer be there.
+        After round 1 only its form is used, so the file of initial weights need no longer exist.
         """
         terms = self._members.agreed.terms(self._config.sites[0], self._config)
         if done == 0:
@@ -205,7 +203,7 @@ class Coordinator:
         return {name: value.detach() for name, value in model.state_dict().items()}
 
     def _finish(self, clients: SiteClients | SecureClients, final: Snapshot, diverged: str | None) -> Outcome:
-        """Score the final model at the sites and write what the run came to."""
+        """Score the final model at the sites and write the outcome."""
         config, run_log, members = self._config, self._log, self._members
         task = members.agreed.task
         nobody = Scored.of({}, task)
@@ -244,9 +242,9 @@ class Coordinator:
     def _blind(
         self, histograms: HistogramSum, final: Snapshot, scored: Sequence[str]
     ) -> tuple[HistogramSum, StoredRules | None, list[str]]:
-        """Train a model of the groups and search blind rules, where the answer may use one; the rules are kept.
+        """Train a model of the groups and search and store blind rules, if the answer may use one.
 
-        With them come the histograms of the sites that they rest on, and notes on the training.
+        Returns the histograms of the sites whose rows the rules rest on, the rules, and notes on the training.
         """
         config, members = self._config, self._members
         if not config.blind or "validation" not in histograms.parts:
@@ -261,9 +259,9 @@ class Coordinator:
         return histograms, rules, training.notes()
 
     def _told(self, scores: Scores, final: Snapshot) -> tuple[Tally, dict[str, dict[str, float]], State, list[str]]:
-        """The test part's Tally, each site's own metrics, the server's last state, and what to know about them.
+        """The Tally of the test rows, each site's own metrics, the server's last state, and notes on them.
 
-        Under privacy scores get noise too, all sites' together: single ones are told to nobody.
+        Under privacy noise is added to the sum of the scores, and single sites' metrics are not published.
         """
         task, privacy = self._members.agreed.task, self._privacy
         test = scores["test"]
@@ -283,13 +281,13 @@ class Coordinator:
 
 
 def federation_outcome(config: FederationConfig, result: Result) -> Outcome:
-    """What a federation's run came to, in plain values; intervals know nothing of the noise of privacy."""
+    """The outcome of a federation's run in plain values; under privacy without intervals, which ignore its noise."""
     outcome = outcome_of(result, config.contender.label, config.algorithm.name, None)
     return outcome if config.privacy is None else replace(outcome, intervals={})
 
 
 def owner_in(registered: Path) -> Owner:
-    """Whose key a node has, by a file that is read each time: keys are added and replaced while a run goes on."""
+    """Whose key a node has, from a file that is read each time: keys are added and replaced during a run."""
 
     def owner(node: int) -> str | None:
         try:

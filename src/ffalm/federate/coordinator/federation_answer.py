@@ -1,5 +1,5 @@
-"""The answer to a federation's fairness target, as of a study of one run: `answer.json`, and the model's thresholds in
-`repair.json`, which `ffalm.load_model` applies."""
+"""The answer to a federation's fairness target, which is that of a study of one run: `answer.json`, and the thresholds
+in `repair.json`, which `ffalm.load_model` applies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def site_facts(
 ) -> dict[str, dict[str, Any]]:
     """For `sites.json`: each site's own test metrics with the answer's thresholds, or why its scores are not in it.
 
-    Of a blind rule sites tell sums that the coordinator does not keep apart, so its metrics are of all sites together.
+    For a blind rule the coordinator keeps only sums of counts, so its metrics are for all sites together.
     """
     if config.target is None:
         return {}
@@ -55,7 +55,7 @@ def site_facts(
 
 
 def answer_notes(sites: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Whose scores the answer is without, and of which rows, from what `sites.json` says."""
+    """Notes on sites and rows whose scores are not in the answer, from `sites.json`."""
     notes = []
     for site in sites:
         if site.get("no_histograms"):
@@ -64,14 +64,14 @@ def answer_notes(sites: Sequence[Mapping[str, Any]]) -> list[str]:
         elif site["withheld"].get("validation"):
             cells = "; ".join(site["withheld"]["validation"])
             notes.append(
-                f"The site {site['name']!r} withholds cells of its held-out rows that are too small to be told "
+                f"The site {site['name']!r} withholds cells of its held-out rows that are too small to be sent "
                 f"({cells}): thresholds are fitted to the other rows."
             )
     return notes
 
 
 def read_answer(folder: Path) -> tuple[Answer | None, list[str]]:
-    """The answer to the target of the finished run in a folder, or why there is none; neither without a target."""
+    """The answer of a finished run to its target, or notes on why there is none; without a target, neither."""
     study = Study.load(folder)
     if study.record.target is None:
         return None, []
@@ -82,7 +82,7 @@ def read_answer(folder: Path) -> tuple[Answer | None, list[str]]:
 
 
 def write_answer(folder: Path, answer: Answer | None) -> None:
-    """Write `answer.json` and `repair.json`; those of an earlier target are taken away where there is no answer."""
+    """Write `answer.json` and `repair.json`, or delete those of an earlier target if there is no answer."""
     if answer is None:
         (folder / "answer.json").unlink(missing_ok=True)
         (folder / REPAIR).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a federation came to, for people: a table for the terminal and a page in Markdown, both from the run folder."""
+"""A federation's results for people: tables for the terminal and a page in Markdown, both from the run folder."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _SHOWN = {
     "accuracy_parity": "Accuracy parity",
     "worst_group_accuracy": "Worst group's accuracy",
 }
-_STAR = "* of the rows in the cells that the site tells"
+_STAR = "* of the rows in the cells that the site sends"
 _FITTED_AT_SITES = (
-    "This answer is for the federation. For the target at every site each site has fitted thresholds of its own, in "
-    "thresholds.json of its folder, where it has enough held-out rows; nobody else knows them, nor what they give."
+    "This answer is for the federation. For the target at every site, each site with enough held-out rows has fitted "
+    "its own thresholds, in thresholds.json of its folder; nobody else knows them or their results."
 )
 _PER_SITE = ("accuracy", "dpd", "eod")
 
@@ -51,18 +51,18 @@ def notes_on(
     missing: Mapping[str, str],
     history: Sequence[Record],
 ) -> list[str]:
-    """What a reader of the numbers must know: which rows are not in them, and who was not there."""
+    """Notes on which rows and sites are not in the numbers."""
     notes = [f"{reason} It was left out." for reason in refused.values()]
     for site in scored:
         hidden = cells(counts[site].withheld["test"], task)
         if hidden:
             notes.append(
-                f"The site {site!r} withholds {_counted(len(hidden), 'cell')} of its test rows, too small to be told "
+                f"The site {site!r} withholds {_counted(len(hidden), 'cell')} of its test rows, too small to be sent "
                 f"({'; '.join(hidden)}): the metrics are of the other rows."
             )
     if scored:
         notes += [
-            f"No site tells of any test row with {cell}: metrics that compare it are undefined (NaN)."
+            f"No site sends any test row with {cell}: metrics that compare it are undefined (NaN)."
             for cell in cells(tally.compared().count == 0, task)
         ]
     notes += [f"The metrics are without the site {site!r} ({reason})." for site, reason in missing.items()]
@@ -70,17 +70,17 @@ def notes_on(
 
 
 def privacy_notes(epsilon: float, delta: float, secure: bool = False) -> list[str]:
-    """What everything that the run gave out tells about any one site, and what that number does not cover."""
+    """The privacy guarantee of a run, and what it does not cover."""
     towards = (
-        "That holds towards all who see the model, this report or the history, and towards the coordinator, who saw "
-        "sums with noise alone, as long as no site leaves its share of the noise out."
+        "This holds against everyone who sees the model, this report or the history, and against the coordinator, "
+        "which saw only sums with noise, as long as no site leaves out its share of the noise."
         if secure
-        else "That holds towards all who see the model, this report or the history, not towards the coordinator, who "
-        "sees every answer."
+        else "This holds against everyone who sees the model, this report or the history, but not against the "
+        "coordinator, which sees every answer."
     )
     return [
-        f"This run has {describe_guarantee(epsilon, delta)}, its metrics included; they have noise, and no interval "
-        "allows for it.",
+        f"This run has {describe_guarantee(epsilon, delta)}, including its metrics; these have noise, and so no "
+        "intervals.",
         f"{towards} Not covered: how many rows of each label and group a site has, when it took part, and what was "
         "agreed before the first round (categories, and means and spreads of columns).",
     ]
@@ -95,7 +95,7 @@ def secure_notes() -> list[str]:
 
 
 def absences(history: Sequence[Record]) -> list[str]:
-    """Who missed which rounds, and whose answers did not count."""
+    """Notes on the rounds that sites missed, and on answers that did not count."""
     missed: dict[str, list[int]] = {}
     notes = []
     for record in history:
@@ -209,7 +209,7 @@ def _tables(
     """The metrics of all sites together, and each site's own; the titles are for the terminal."""
 
     def own(site: Mapping[str, Any], metric: str) -> str:
-        """A site's own value, marked where it is of a part of its rows only."""
+        """A site's own value, with a mark if it is from only some of its rows."""
         value = (site["test"] or {}).get(metric)
         return (
             "-" if value is None or math.isnan(value) else f"{percent(value)}{'*' * bool(site['withheld'].get('test'))}"

@@ -2,7 +2,7 @@
 
 It is FedAvg over the same sites, rules and settings, secure where the first was, with (favourable or not, group) as the
 label: what `ffalm.group_model` trains in a simulation. The folder `groups` in the run's has its checkpoints, its
-history and in the end the model. Sites tell nothing of their held-out rows in its rounds.
+history and in the end the model. Sites send nothing about their held-out rows in its rounds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FOLDER = "groups"
 
 
 class GroupTraining:
-    """The second training while it is led; its `clients` answer the questions of the search afterwards."""
+    """The second training; afterwards its `clients` answer the questions of the search."""
 
     def __init__(
         self, config: FederationConfig, run: Path, sites: Sites, members: Members, say: Say, pause: float
@@ -58,7 +58,7 @@ class GroupTraining:
             self.clients.first = FirstAsked(self._folder.path)
 
     def run(self) -> Model:
-        """The rounds that are left, and the model that they end with."""
+        """Train the remaining rounds; the final model."""
         total, now = self._config.training.rounds, self._folder.snapshot(self._done)
         self._folder.history(self._done)
         while now is None or now.round < total:
@@ -70,7 +70,7 @@ class GroupTraining:
         return now.model
 
     def notes(self) -> list[str]:
-        """Who missed which rounds, and whose answers did not count."""
+        """Notes on the rounds that sites missed, and on answers that did not count."""
         return [f"Training of the model of the groups: {note}" for note in absences(self._folder.history())]
 
     def _round(self, now: Snapshot | None) -> Snapshot:

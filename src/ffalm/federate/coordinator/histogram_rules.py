@@ -1,7 +1,7 @@
-"""Score histograms and Tallies under the rules against lying sites: neither thresholds nor the gaps that an algorithm
-measures must be one site's choice.
+"""Score histograms and Tallies under the rules against lying sites: no single site may choose the thresholds, or the
+gaps that an algorithm measures.
 
-`max_share` bounds the rows that a site counts with, as in means by rows. Under a robust `aggregation`, up to `liars`
+`max_share` bounds the rows that a site counts for, as in means by rows. Under a robust `aggregation`, up to `liars`
 sites are left out: those whose scores are distributed most unlike the others'. The distance of a site is the largest
 over (label, group) cells of sqrt(n) times the Kolmogorov-Smirnov distance between the scores of its n rows there and
 the median of the others' distribution functions. Of a Tally, predictions stand for scores, and mean losses of cells
@@ -22,7 +22,7 @@ from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, largest_size
 
 _UNUSUAL = 2.0  # times the median of the other sites' distances
-_UNUSUAL_TALLY = 3.0  # the same of Tallies, whose distances scatter more: a few rates, not whole distributions
+_UNUSUAL_TALLY = 3.0  # the same for Tallies, whose distances scatter more: a few rates, not whole distributions
 _Site = TypeVar("_Site", str, int)
 
 
@@ -44,7 +44,7 @@ def unlike(tallies: Mapping[int, Tally], liars: int) -> list[int]:
 
 
 def bounded(own: Mapping[str, Mapping[str, ScoreHistogram]], max_share: float) -> dict[str, dict[str, ScoreHistogram]]:
-    """The histograms, of which those of too many rows are scaled down, cell by cell."""
+    """The histograms; those of too many rows are scaled down, cell by cell."""
     scaled = {site: dict(parts) for site, parts in own.items()}
     for part in next(iter(own.values()), {}):
         rows = {site: int(parts[part].counts.sum()) for site, parts in own.items()}
@@ -58,7 +58,7 @@ def bounded(own: Mapping[str, Mapping[str, ScoreHistogram]], max_share: float) -
 
 
 def bounded_tallies(tallies: Mapping[int, Tally], max_share: float) -> dict[int, Tally]:
-    """The Tallies, of which those of too many rows are scaled down; mean losses of cells stay."""
+    """The Tallies; those of too many rows are scaled down, with the same mean losses of cells."""
     rows = {client: int(one.count.sum()) for client, one in tallies.items()}
     bound = largest_size(rows.values(), max_share)
     return {
@@ -72,7 +72,7 @@ def _fewer(tally: Tally, factor: float) -> Tally:
 
 
 class _Measured(NamedTuple):
-    """What a site tells of each (label, group) cell, numbers on the first axis, and of how many rows."""
+    """A site's values for each (label, group) cell, along the first axis, and its rows in each cell."""
 
     values: Tensor
     rows: Tensor
@@ -98,7 +98,7 @@ def _unlike(told: Mapping[_Site, _Measured], liars: int, times: float) -> list[_
 
 
 def _distances(told: Mapping[_Site, _Measured]) -> dict[_Site, float]:
-    """By site, the largest over cells of sqrt(rows) times how far its values are from the median of the others'."""
+    """By site, the largest over cells of sqrt(rows) times the distance of its values from the median of the others'."""
     rows = torch.stack([one.rows for one in told.values()]).double()  # (site, label, group)
     values = torch.stack([one.values for one in told.values()])
     values = torch.where(rows.unsqueeze(1) > 0, values, torch.nan)

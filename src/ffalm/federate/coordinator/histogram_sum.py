@@ -1,4 +1,4 @@
-"""The sites' score histograms of the final model, added up: what the answer to a fairness target rests on."""
+"""The sum of the sites' score histograms of the final model, to which the answer to a fairness target is fitted."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ _DECLINED = "its site.toml says to send no score histograms"
 
 @dataclass(frozen=True)
 class HistogramSum:
-    """The sums over sites of the parts of which any row is told, each site's own where it is known, and why one is not
-    in the sums. The scores of a site whose histograms cannot be used count all the same."""
+    """The sums over sites of parts with any counts, each site's own if it is known, and why a site is not in them.
+
+    The metrics of a site whose histograms cannot be used still count.
+    """
 
     parts: Histograms = field(default_factory=dict)
     own: dict[str, Histograms] = field(default_factory=dict)
@@ -38,7 +40,7 @@ class HistogramSum:
     def of(
         cls, answers: Mapping[str, Message], counts: Mapping[str, Counts], task: Task, rules: Rules | None = None
     ) -> HistogramSum:
-        """The sum of what single sites answered, under the rules against lying ones."""
+        """The sum of single sites' histograms, under the rules against lying sites."""
         own: dict[str, Histograms] = {}
         missing: dict[str, str] = {}
         for site, answer in answers.items():
@@ -60,7 +62,7 @@ class HistogramSum:
 
     @classmethod
     def of_sums(cls, parts: Histograms, counts: Mapping[str, Counts]) -> HistogramSum:
-        """Sums over these sites of which no single answer is known."""
+        """Secure sums over these sites."""
         try:
             check_rows(parts, list(counts.values()))
         except UserError as error:
@@ -68,12 +70,12 @@ class HistogramSum:
         return cls(_told(parts))
 
     def without(self, reasons: Mapping[str, str]) -> HistogramSum:
-        """The same without some sites, and why."""
+        """The same without some sites, with the reasons."""
         own = {site: one for site, one in self.own.items() if site not in reasons}
         return HistogramSum(_summed(own), own, {**self.missing, **reasons})
 
     def by_site(self, sites: Sequence[str]) -> dict[str, list[ScoreHistogram]]:
-        """Each site's own by part, of no rows where they are not known; nothing where nobody's are."""
+        """By part, each site's own histogram, empty if it is not known; nothing if no site's is known."""
         if not self.own:
             return {}
         empty = {part: replace(one, counts=torch.zeros_like(one.counts)) for part, one in self.parts.items()}
@@ -81,7 +83,7 @@ class HistogramSum:
 
 
 def check_rows(histograms: Histograms, agreed: Sequence[Counts]) -> None:
-    """Raise `UserError` where histograms are of other rows than their sites agreed to have."""
+    """Raise `UserError` if histograms count other rows than were agreed."""
     for part, one in histograms.items():
         rows = torch.stack([counts.told[PARTS[part]] for counts in agreed]).sum(0)
         if not torch.equal(one.counts.sum((0, 1)), rows):

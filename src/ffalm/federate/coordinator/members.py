@@ -1,6 +1,6 @@
-"""Who is there and who belongs: sites introduce themselves, agree to the terms, leave and come back.
+"""Which sites are connected and which are members: sites introduce themselves, agree to the terms, leave and return.
 
-A node is one connection, a site is a name. A site that comes back, by the same node or a new one, is the same member.
+A node is one connection, a site is a name. A site that returns, on the same node or a new one, is the same member.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ffalm.federate.terms import group_run
 from ffalm.settings import to_plain
 
 _GREETING = 60.0  # seconds that a node has to say who it is
-_SILENCE = 60.0  # seconds until one that said nothing is greeted again: it may be busy with old questions
+_SILENCE = 60.0  # seconds until a node that did not answer is greeted again: it may be busy with old questions
 
 Say = Callable[[str, str], None]
-"""Takes what the coordinator is doing, in a word, and a sentence."""
+"""Takes the coordinator's state in a word, and a sentence about it."""
 
 Owner = Callable[[int], str | None]
-"""Says whose key a node has; None where that is not known."""
+"""Gives the site whose key a node has; None if that is not known."""
 
 
 class Members:
     """The sites of a federation as the coordinator knows them.
 
-    `owner` says whose key a node has: one that introduces itself by the name of another site is refused.
+    A node that introduces itself by another name than that of its key's `owner` is refused.
     """
 
     def __init__(
@@ -46,11 +46,12 @@ class Members:
         self.run = run  # a name that no other run has
         self._sites, self._config, self._owner, self._say, self._pause = sites, config, owner, say, pause
         self.agreement: Agreement | None = None
-        self.counts: dict[str, Counts] = {}  # of those that belong
-        self.refused: dict[str, str] = {}  # of those whose file does not fit, why
-        self.versions: dict[str, str] = {}  # of ffalm, as the sites say
+        self.counts: dict[str, Counts] = {}  # of members
+        self.refused: dict[str, str] = {}  # why a site's file does not fit
+        self.versions: dict[str, str] = {}  # of ffalm at the sites
         self._nodes: dict[str, int] = {}
-        self._holds: dict[str, str] = {}  # by which terms a site says it would train
+        self._holds: dict[str, str] = {}  # the key of the terms that a site holds
+        self._current: set[str] = set()  # sites whose `counts` are of their last agreement; unknown after a restart
         self._told: dict[str, Description] = {}
         self._asked: dict[str, set[str]] = {}  # the columns that a site was asked to describe
         self._ignored: set[int] = set()  # nodes that are none of our sites
@@ -64,9 +65,9 @@ class Members:
         return self.agreement
 
     def rows(self) -> Tensor:
-        """Training rows per (client, label, group) of the whole federation; a site that does not belong has none.
+        """Training rows per (client, label, group) of the whole federation; a site that is no member has none.
 
-        Only the sums over cells are exact: see `Counts.training`. The rule `max_share` bounds what a site claims.
+        Only the sums over cells are exact: see `Counts.training`. The rule `max_share` bounds a site's rows.
         """
         task = self.agreed.task
         nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
@@ -76,7 +77,7 @@ class Members:
         return rows if self._config.rules.max_share == 1 else capped(rows, self._config.rules.max_share)
 
     def node(self, site: str) -> int | None:
-        """The node of a member that is here and has agreed; None of any other."""
+        """The node of a member that is connected and has agreed; None for any other site."""
         ready = site in self.counts and self._holds.get(site) == self.key(site)
         return self._nodes.get(site) if ready else None
 
@@ -88,21 +89,21 @@ class Members:
 
     @property
     def common(self) -> str:
-        """The key of what all sites' terms have in common."""
+        """The key of the terms that all sites have in common."""
         return self.agreed.terms(self._config.sites[0], self._config, self.run).common_key
 
     def forget(self, site: str) -> None:
-        """Take a site as gone, so that it must introduce itself again."""
+        """Treat a site as gone, so that it must introduce itself again."""
         self._nodes.pop(site, None)
 
     def agree_first(self) -> None:
-        """Wait for the sites, then fix task and encoding once and for all.
+        """Wait for the sites, then fix task and encoding for the whole run.
 
-        Statistics are asked for when all sites are here or patience is over: while there is one site only, all its
-        columns are those of most sites.
+        Sites are asked for statistics only when all are connected or patience is over: before, the columns of the first
+        few sites would pass for those of most sites.
         """
         until = time.monotonic() + self._config.rules.patience
-        waits = self._config.rules.misfit == "wait"  # for files to be fixed, which may solve a problem too
+        waits = self._config.rules.misfit == "wait"  # a fixed file may solve the problem
         while True:
             self._meet(describe=True)
             over = time.monotonic() >= until
@@ -122,7 +123,7 @@ class Members:
         self._leave_out_small_groups()
 
     def _leave_out_small_groups(self) -> None:
-        """Agree anew where the sites' counts show groups of too few rows to be compared."""
+        """Agree again if the sites' counts show groups with too few rows to be compared."""
         told = [counts.told["train"] for counts in self.counts.values()]
         if not told:
             return
@@ -135,7 +136,7 @@ class Members:
             self._bind([site for site in sites if site in self._nodes])
 
     def gather(self) -> None:
-        """Wait until all members are here, at most as long as patience lasts; enough of them must have agreed."""
+        """Wait for all members while patience lasts; enough of them must have agreed."""
         rules = self._config.rules
         until = time.monotonic() + rules.patience
         while True:
@@ -152,7 +153,7 @@ class Members:
             raise UserError(too_few(len(self.counts), rules.min_sites, rules.patience, list(self.refused.values())))
 
     def settle(self) -> None:
-        """Greet who is new, let in who fits, and tell the terms to members that do not hold them."""
+        """Greet new nodes, admit the sites that fit, and send the terms to members that do not hold them."""
         self._meet(describe=False)
         strangers = [site for site in self._nodes if site not in self.counts and site not in self.refused]
         self._greet([self._nodes[site] for site in strangers if site not in self._told], describe=True)
@@ -169,13 +170,13 @@ class Members:
     def _describe_common(self) -> None:
         """Ask for statistics of the columns that the federation will use, and of no others.
 
-        A site whose column turns out to be unusable is refused, which may change what most sites have: ask again.
+        A site with an unusable column is refused, which may change the columns of most sites: then ask again.
         """
         while True:
             try:
                 kinds = common_kinds(self._config, self._told) or {}
             except UserError:
-                return  # told by `_attempt`
+                return  # `_attempt` reports it
             asked = [
                 site for site in self._told if site in self._nodes and not kinds.keys() <= self._asked.get(site, set())
             ]
@@ -186,7 +187,7 @@ class Members:
             self._greet([self._nodes[site] for site in asked], True, sorted(kinds))
 
     def _attempt(self) -> tuple[Agreement | None, str]:
-        """The agreement of those that have come so far, or what keeps them from one."""
+        """The agreement of the sites so far, or the problem that prevents one."""
         if not self._told:
             return None, next(iter(self.refused.values()), "")
         for site in self._told:  # what was odd among fewer sites may be usual among more
@@ -208,12 +209,12 @@ class Members:
         if self._must_wait():
             reasons = " ".join(self.refused.values())
             raise UserError(
-                f"{reasons} The rule 'misfit' says to wait, and patience is over: fix the files, or set misfit to "
+                f"{reasons} The rule 'misfit' is \"wait\", and patience is over: fix the files, or set misfit to "
                 '"go_on", and run again.'
             )
 
     def _wait(self, missing: Iterable[str]) -> None:
-        """Pause before looking again; sites whose file does not fit are asked again where the rule says so."""
+        """Pause before looking again; under misfit = "wait", sites whose file does not fit will be asked again."""
         names = ", ".join([*missing, *(self.refused if self._must_wait() else ())])
         self._say("waiting", f"Waiting for {names or 'more sites'}, {self._config.rules.patience:g} seconds at most.")
         if self._must_wait():
@@ -237,7 +238,7 @@ class Members:
         self._asked.pop(site, None)
 
     def _greet(self, nodes: Iterable[int], describe: bool, columns: Collection[str] | None = None) -> None:
-        """Ask nodes who they are and, to describe, what their data is: statistics only of agreed columns."""
+        """Ask nodes for their names and, if `describe`, for their data, with statistics of `columns` only."""
         if self.agreement is not None:
             columns = list(self.agreement.kinds() or ())
         elif columns is None and isinstance(self._config.data, SharedTable):
@@ -266,7 +267,10 @@ class Members:
             return
         site = printable(str(answer.facts.get("name", "")))
         if self._nodes.get(site, node) != node:
-            self._say("meeting", f"A second node says it is the site {site!r}; it must wait until the first is gone.")
+            self._say(
+                "meeting",
+                f"A second node introduces itself as the site {site!r}: it must wait until the first is gone.",
+            )
             return
         problem = self._stranger(node, site)
         if problem:
@@ -277,7 +281,8 @@ class Members:
         back = self._nodes.get(site) is None
         if back:
             self._compare_versions(site, printable(str(answer.facts.get("version", "before 0.3"))))
-        self._nodes[site], self._holds[site] = node, str(answer.facts.get("terms", ""))
+        self._nodes[site] = node
+        self._holds[site] = str(answer.facts.get("terms", "")) if site in self._current else ""
         if back:
             self.refused.pop(site, None)
             self._forget_description(site)
@@ -289,7 +294,7 @@ class Members:
             self._say(
                 "meeting",
                 f"The site {site!r} runs ffalm {theirs}, the coordinator {ffalm.__version__}: use the same version "
-                "everywhere if it cannot be understood.",
+                "everywhere if messages cannot be read.",
             )
 
     def _take_description(self, site: str, answer: Message) -> None:
@@ -307,21 +312,21 @@ class Members:
             self._say("meeting", self.refused[site])
 
     def _stranger(self, node: int, site: str) -> str:
-        """Why a node is none of our sites; empty where it is one."""
+        """Why a node is none of our sites; empty if it is one."""
         if site not in self._config.sites:
             return (
-                f"A node says it is the site {site!r}, of which federation.toml knows nothing: it is left out. If it "
-                "was added since this training was started, stop the training and run it again."
+                f"A node introduces itself as the site {site!r}, which federation.toml does not list: it is left out. "
+                "If it was added since this training was started, stop the training and run it again."
             )
         if site in self._config.removed:
             return f"The site {site!r} was removed from the federation: it is left out."
         owner = self._owner(node)
         if owner not in (None, site):
-            return f"A node says it is the site {site!r}, but has the key of {owner!r}: it is left out."
+            return f"A node introduces itself as the site {site!r}, but has the key of {owner!r}: it is left out."
         return ""
 
     def _bind(self, sites: Iterable[str]) -> None:
-        """Tell the terms and take the sites that keep to them in."""
+        """Send the terms, and admit the sites that accept them."""
         asked = {self._nodes[site]: site for site in sorted(sites, key=self._config.sites.index)}
         if not asked:
             return
@@ -332,6 +337,7 @@ class Members:
             self._admit(site, answers[node], terms[site].key)
 
     def _admit(self, site: str, answer: Message | Failure, key: str) -> None:
+        self._current.discard(site)
         if isinstance(answer, Failure):
             self.forget(site)
             self._say("agreeing", f"The site {site!r} did not agree to the terms: {answer.reason}")
@@ -348,10 +354,11 @@ class Members:
             self._say("agreeing", self.refused[site])
             return
         self.counts[site], self._holds[site] = counts, key
+        self._current.add(site)
         self._say("agreeing", f"The site {site!r} takes part with {counts.rows} training rows.")
 
     def _turn_away(self, site: str, reason: str) -> None:
-        """Leave a site out, and tell it why."""
+        """Leave a site out, and send it the reason."""
         self.refused[site] = reason
         self._say("agreeing", f"{reason} It is left out.")
         if site in self._nodes:
@@ -360,7 +367,7 @@ class Members:
 
 @dataclass(frozen=True)
 class GroupMembers:
-    """The members as the second training sees them, of a model of the groups: other labels, and no cell is told."""
+    """The members in the training of a model of the groups: with other labels, and all cells withheld."""
 
     members: Members
 
@@ -371,19 +378,19 @@ class GroupMembers:
 
     @property
     def agreed(self) -> Agreement:
-        """The agreement with the labels of the second training."""
+        """The agreement with the labels of that training."""
         return replace(self.members.agreed, task=self.members.agreed.task.with_group_labels())
 
     @property
     def counts(self) -> dict[str, Counts]:
-        """Each member's number of rows, and nothing of their cells."""
+        """Each member's number of rows, with all cells withheld."""
         task = self.agreed.task
         nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
         told, hidden = dict.fromkeys(PARTS, nobody), dict.fromkeys(PARTS, torch.ones_like(nobody, dtype=torch.bool))
         return {site: Counts(one.rows, told, hidden) for site, one in self.members.counts.items()}
 
     def rows(self) -> Tensor:
-        """Training rows per (client, label, group), of which FedAvg needs each client's sum alone."""
+        """Training rows per (client, label, group); FedAvg only needs each client's sum."""
         task, of_clients = self.agreed.task, self.members.rows().sum((-1, -2))
         rows = torch.zeros(len(of_clients), task.labels, task.groups, dtype=torch.int64)
         rows[:, 0, 0] = of_clients
@@ -391,7 +398,7 @@ class GroupMembers:
 
 
 def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> str:
-    """Why a federation stops for want of sites, and how it goes on."""
+    """The message that too few sites answered, and how to go on."""
     said = f" {' '.join(reasons)}" if reasons else ""
     return (
         f"Only {found} of the {needed} sites that a round needs took part within {patience:g} seconds.{said} "

@@ -32,7 +32,7 @@ Updates = Mapping[int, ClientUpdate]
 def robust(
     rule: Rule, liars: int, sent: Snapshot, updates: Updates, rows: Mapping[int, int]
 ) -> dict[int, ClientUpdate]:
-    """The updates such that their weighted mean is what the rule gives; `krum` leaves some of them out."""
+    """The updates, changed so that their weighted mean is the result of the rule; `krum` leaves some of them out."""
     if rule == "krum":
         return {client: updates[client] for client in nearest(sent, updates, liars)}
     if rule == "clip":
@@ -46,7 +46,7 @@ def robust(
 
 
 def capped(rows: Tensor, max_share: float) -> Tensor:
-    """Row counts per (client, label, group) of which no client has more than that share of the sum.
+    """Row counts per (client, label, group), scaled down so that no client has more than that share of the sum.
 
     Each n_i is bounded by the largest c with c <= max_share * sum_j min(n_j, c), and by the smallest n_j where there is
     none; a client's cells shrink alike.

@@ -1,4 +1,4 @@
-"""Whether a run may go on with the settings and the sites that federation.toml has now."""
+"""Whether a run may go on with the settings and sites that federation.toml has now."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ffalm.errors import UserError, require
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.federation_config import FederationConfig
 
-#: Settings that may change between two starts of a run; sites may be added at the end of `sites` too. Plugins lie
-#: elsewhere where the folder was moved or restored; what they are for is the algorithm, which is compared.
+#: Settings that may change between two starts of a run; sites may be added at the end of `sites` too. The paths of
+#: plugins change when the folder is moved or restored; the algorithm that they register is compared.
 _MAY_CHANGE = ("rules", "secure", "address", "allow", "removed", "logs", "metrics", "plugins", *study.AFTER_TRAINING)
 
 
 def check_unchanged(config: FederationConfig, run: Path) -> None:
-    """Refuse to go on with other settings than a run began with; does nothing where it has not begun."""
+    """Refuse to go on with other settings than a run began with; does nothing if it has not begun."""
     kept, agreed = run / "config.toml", run / "encoding.json"
     if not agreed.exists():
         return
-    before, now = FederationConfig.parse({**study.read(kept), "plugins": []}), config  # whose plugins are imported
+    before, now = FederationConfig.parse({**study.read(kept), "plugins": []}), config  # its plugins are imported
     added = now.sites[len(before.sites) :]
     changed = [name for name, value in _essence(now).items() if _essence(before)[name] != value]
     if now.sites[: len(before.sites)] != before.sites:
@@ -39,7 +39,7 @@ def check_unchanged(config: FederationConfig, run: Path) -> None:
 
 
 def check_may_join(config: FederationConfig, task: Task, run: Path) -> None:
-    """Refuse a new site where a run that has begun cannot take it."""
+    """Refuse a new site if a run that has begun cannot admit it."""
     again = f"move the folder {run} away to start a new run with it."
     require(
         config.privacy is None,

@@ -1,9 +1,9 @@
-"""Everything that a federation keeps in its run folder beside the checkpoints.
+"""The files in a federation's run folder, except checkpoints and results.
 
 encoding.json  what was agreed; its presence says that the agreement is complete
-sites.json     who belongs, with which rows; who missed which round, and why; which cells are withheld
-status.json    what the coordinator is doing now: state, round and a message; the state "stopped" says why it ended
-events.jsonl   who was waited for, joined or was left out, and when
+sites.json     the members and their rows; who missed which round, and why; which cells are withheld
+status.json    what the coordinator is doing: state, round and a message; with the state "stopped", why it ended
+events.jsonl   when which sites were waited for, joined or were left out
 run_id         a name that no other run has
 history.jsonl  one record per round; its validation metrics arrive with the answers of the next round
 """
@@ -31,7 +31,12 @@ from ffalm.system.files import json_text, read_json, write_atomic
 
 log = logging.getLogger("ffalm.federate")
 
-_EVENTS = ("meeting", "agreeing", "waiting", "groups")  # states whose messages are of sites, or of what follows rounds
+_EVENTS = (
+    "meeting",
+    "agreeing",
+    "waiting",
+    "groups",
+)  # states with messages about sites, or about what follows the rounds
 
 
 class RunLog:
@@ -44,7 +49,7 @@ class RunLog:
         self._last = ""
 
     def say(self, state: str, message: str) -> None:
-        """Record what is going on: in the log, in `status.json` and, where it is no round, in `events.jsonl`."""
+        """Record what the coordinator is doing: in the log, `status.json` and, unless it is a round, `events.jsonl`."""
         message = printable(message)
         log.info(message)
         round = self.history[-1]["round"] if self.history else 0
@@ -63,11 +68,11 @@ class RunLog:
         return file.read_text(encoding="utf-8")
 
     def agreement(self) -> Agreement | None:
-        """What was agreed before, None where nothing was."""
+        """The stored agreement; None if there is none yet."""
         return Agreement.load(self._encoding) if self._encoding.exists() else None
 
     def counts(self, task: Task) -> dict[str, Counts]:
-        """The rows that each member agreed to have."""
+        """The agreed rows of each member."""
         try:
             entries = read_json(self._sites)["sites"]
             rows = {entry["name"]: entry["rows"] for entry in entries if entry["rows"] is not None}
@@ -78,13 +83,13 @@ class RunLog:
             ) from None
 
     def keep_members(self, agreement: Agreement, counts: Mapping[str, Counts], refused: Mapping[str, str]) -> None:
-        """Write who belongs; what was agreed comes last, when everything that goes with it is there."""
+        """Write the members, then the agreement, whose file marks both as complete."""
         self.write_sites(agreement.task, counts, refused)
         if not self._encoding.exists():
             self.keep_agreement(agreement)
 
     def keep_agreement(self, agreement: Agreement) -> None:
-        """Write what was agreed."""
+        """Write the agreement."""
         agreement.save(self._encoding)
 
     def write_sites(
@@ -95,8 +100,8 @@ class RunLog:
         scores: Mapping[str, dict[str, float]] | None = None,
         answered: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Write `sites.json`; once the final model is scored, with each site's own values, and what the answer to a
-        fairness target says of the site."""
+        """Write `sites.json`; once the final model is scored, with each site's own metrics and what the answer to a
+        fairness target says about it."""
         entries = [
             {
                 "name": name,
@@ -114,7 +119,7 @@ class RunLog:
         write_atomic(self._sites, json_text({"sites": entries}, indent=2) + "\n")
 
     def go_back_to(self, round: int) -> None:
-        """Forget the rounds after this one, of which there is no checkpoint."""
+        """Forget the rounds after this one, which have no checkpoint."""
         self.history = self._run.history(round)
 
     def counted(self) -> dict[str, int]:
@@ -141,7 +146,7 @@ class RunLog:
         write_atomic(self._run.path / "history.jsonl", lines)
 
     def _seen(self, what: str, name: str) -> dict[str, str]:
-        """The rounds in which something befell a site, and why."""
+        """The rounds in which a site was missed or quarantined, with the reasons."""
         return {str(record["round"]): record[what][name] for record in self.history if name in record.get(what, {})}
 
 

@@ -1,4 +1,4 @@
-"""The sites of a federation as the clients of a run: asked once a round, judged, and missed where they are missing."""
+"""The sites of a federation as the clients of a run: asked once a round, and their answers checked."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.terms import GROUPS
 
 Scores = dict[str, Scored]
-"""What was told of each held-out part."""
+"""The summed scores of each held-out part."""
 
 _Told = dict[str, dict[str, Disclosed]]
-"""By site: what it tells of each held-out part."""
+"""By site: its scores of each held-out part."""
 
-_COUNT_ATTEMPTS = 2  # at a question after which a site that does not answer is left out of the whole search
+_COUNT_ATTEMPTS = 2  # at a question, before a site that does not answer is left out of the whole search
 
 
 class SitesDropped(Exception):
-    """Sites that did not answer a question that all must answer, and why."""
+    """Sites that did not answer a question that all must answer, with reasons."""
 
     def __init__(self, reasons: dict[str, str]) -> None:
         super().__init__(", ".join(reasons))
@@ -54,10 +54,10 @@ class CountRequest:
 
     message: Message
     shape: tuple[int, ...]
-    limits: Mapping[str, Tensor]  # by site, what counts cannot exceed; under `secure` not known
-    limit: Tensor  # the same of the sum
+    limits: Mapping[str, Tensor]  # by site, the most that counts can be; not known under `secure`
+    limit: Tensor  # the most that their sum can be
     purpose: str  # the name of the secure sum
-    following: str  # that of the next; empty where this is the last
+    following: str  # that of the next; empty if this is the last
 
     def sound(self, rows: Tensor, limit: Tensor) -> bool:
         """Whether an answer can be true."""
@@ -66,8 +66,10 @@ class CountRequest:
 
 @dataclass(eq=False, repr=False)
 class SiteRequests:
-    """Questions to the members of a federation. Why a site gave no answer is left in `missed`, and why an answer does
-    not count in `quarantined`."""
+    """Questions to the members of a federation.
+
+    `missed` has the reason why a site gave no answer, `quarantined` the reason why an answer does not count.
+    """
 
     _sites: Sites
     _members: Members
@@ -76,14 +78,15 @@ class SiteRequests:
     _trained: Collection[str]  # the model's trained parameters
     _say: Say
     _pause: float
-    _groups: GroupMembers | None = None  # the members as the training of a model of the groups sees them
-    _seen: Members | GroupMembers = field(init=False)  # what was agreed and counted, as this training sees it
+    _groups: GroupMembers | None = None  # the members in the training of a model of the groups
+    _seen: Members | GroupMembers = field(init=False)  # the members in this training
     missed: dict[str, str] = field(init=False, default_factory=dict)
     quarantined: dict[str, str] = field(init=False, default_factory=dict)
     counted: Mapping[str, int] = field(init=False, default_factory=dict)  # the last round that counted, by site
-    scored: Scored = field(init=False)  # of the model that was sent, on the validation rows
+    scored: Scored = field(init=False)  # the model that was sent, on the validation rows
     histograms: HistogramSum = field(init=False, default_factory=HistogramSum)  # of the final model, with a target
     compares_losses: bool = field(init=False, default=True)  # of the final model; an audit reads counts alone
+    _failed: set[str] = field(init=False, default_factory=set)  # the sites that raised an error at the last question
 
     def __post_init__(self) -> None:
         self._seen = self._groups or self._members
@@ -91,7 +94,7 @@ class SiteRequests:
 
     @property
     def _about(self) -> dict[str, Fact]:
-        """What every question says beside."""
+        """Facts in every question."""
         return {} if self._groups is None else {"of": GROUPS}
 
     def begin(self) -> dict[str, Tensor]:
@@ -99,29 +102,29 @@ class SiteRequests:
         return self._fresh
 
     def _for_site(self, message: Message, site: str) -> Message:
-        """A question as one site is asked it: under its terms, and with the last round of it that counted."""
+        """A question to one site: with the key of its terms, and the last round in which its answer counted."""
         facts = {**message.facts, "terms": self._members.key(site), "counted": self.counted.get(site, 0)}
         return addressed(replace(message, facts=facts), self._config.sites.index(site))
 
     def _wait(self, until: float | None, found: int, needed: int) -> float:
-        """Pause and see who has come, up to a time that the first wait sets; then stop."""
+        """Pause and look for sites that have joined, until a time that the first wait sets; then stop."""
         rules, now = self._config.rules, time.monotonic()
         until = now + rules.patience if until is None else until
         if now >= until:
             raise UserError(too_few(found, needed, rules.patience, self._reasons()))
-        self._say("waiting", f"{found} of the {needed} sites that are needed have answered; waiting for more.")
+        self._say("waiting", f"{found} of the {needed} sites needed have answered; waiting for more.")
         time.sleep(self._pause)
         self._members.settle()
         return until
 
     def _answers(self, kind: Kind, messages: dict[str, Message]) -> dict[str, Message]:
-        """What the sites answer that are here; why the others do not is kept in `missed`, or in `quarantined` where
-        an answer came and cannot be read."""
+        """The sites' answers. For a missing answer `missed` has the reason, for an unreadable one `quarantined`."""
         here = {site: node for site in messages if (node := self._members.node(site)) is not None}
         about = {site: replace(one, facts={**one.facts, **self._about}) for site, one in messages.items()}
         asked = {node: about[site] for site, node in here.items()}
         answers = self._sites.ask(kind, asked, self._config.rules.deadline) if asked else {}
         found: dict[str, Message] = {}
+        self._failed = set()
         for site in messages:
             answer = answers[here[site]] if site in here else Failure("lost", "The site is not connected.")
             if isinstance(answer, Message):
@@ -133,6 +136,8 @@ class SiteRequests:
                 self._quarantine(site, f"its answer cannot be read ({answer.trace})")
                 continue
             self.missed[site] = f"{answer.kind}: {answer.reason}"
+            if answer.kind == "failed":
+                self._failed.add(site)
             if answer.kind != "late":
                 self._members.forget(site)
         return found
@@ -148,13 +153,13 @@ class SiteRequests:
 
 
 class SiteClients(SiteRequests, Clients):
-    """The sites as `rounds` leads them: one message per round, and every answer is judged.
+    """The sites as clients of `rounds`: one message per round, and every answer is checked.
 
-    There is no validation part here: sites score a model when they receive it, which is in the next round.
+    There is no question for validation scores: sites score a model when they receive it, in the next round.
     """
 
     def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
-        """One message to each chosen member that is here; where too few answer well, ask again as patience allows.
+        """One message to each chosen member that is connected; if too few answers count, more while patience lasts.
 
         From the second time on every member is asked, chosen or not: better others than none.
         """
@@ -173,7 +178,7 @@ class SiteClients(SiteRequests, Clients):
             asked = members
         told = {site: usable[site].validation for site in names if site in usable}
         self.scored = Scored.of(told, self._seen.agreed.task)
-        private = self._config.privacy is not None  # then held-out Tallies of single rounds are told to nobody
+        private = self._config.privacy is not None  # then held-out Tallies of single rounds are not used
         updates = {
             names.index(site): replace(answer.reply, own={}, validation=None if private else answer.validation.tally)
             for site, answer in sorted(usable.items(), key=lambda item: names.index(item[0]))
@@ -181,7 +186,7 @@ class SiteClients(SiteRequests, Clients):
         return self._robust(sent, updates if private else self._measured(updates))
 
     def _measured(self, updates: dict[int, ClientUpdate]) -> dict[int, ClientUpdate]:
-        """The updates with the Tallies that the algorithm reads under the rules against lying sites."""
+        """The updates, with the rules against lying sites applied to the Tallies that the algorithm reads."""
         rules, names, held_out = self._config.rules, self._config.sites, self._config.algorithm.needs_held_out
         read = {client: update.validation if held_out else update.tally for client, update in updates.items()}
         told = {client: tally for client, tally in read.items() if tally is not None}
@@ -210,7 +215,7 @@ class SiteClients(SiteRequests, Clients):
         return kept
 
     def score(self, final: Snapshot) -> Scores:
-        """The final model's scores on the held-out rows of every member that is here."""
+        """The final model's scores on the held-out rows of every member that is connected."""
         rules, names = self._config.rules, self._config.sites
         self.missed, self.quarantined, found, answers = {}, {}, _Told(), dict[str, Message]()
         needed, until = min(rules.min_sites, len(self._seen.counts)), None
@@ -236,7 +241,7 @@ class SiteClients(SiteRequests, Clients):
         }
 
     def count(self, asked: CountRequest, sites: Sequence[str]) -> Tensor:
-        """Counts of rows, added up over these sites; raises `SitesDropped` where one gives no valid answer."""
+        """Counts of rows, added up over these sites; raises `SitesDropped` if one gives no valid answer."""
         self.missed, self.quarantined, found = {}, {}, dict[str, Tensor]()
         for attempt in range(_COUNT_ATTEMPTS):
             if attempt:
@@ -271,10 +276,11 @@ class SiteClients(SiteRequests, Clients):
         return read
 
     def _judge(self, answers: dict[str, Answer], asked: Sequence[str], sent: Snapshot) -> dict[str, Answer]:
-        """The answers that count. Where all that were asked have lost their numbers, the training itself diverged; what
-        a single one of several members says is no proof of that, so the others are asked too.
+        """The answers that count.
 
-        Under privacy all do: each change is bounded anyway, and judging one by the others would tell of them.
+        If no answer is finite, the training itself diverged. A single one of several members does not prove that, so
+        the others are asked too. Under privacy all answers count: each change is bounded anyway, and comparing it with
+        the others' would reveal something about them.
         """
         if self._config.privacy is not None:
             return dict(answers)
@@ -305,7 +311,7 @@ class SiteClients(SiteRequests, Clients):
             self._quarantine(site, str(error))
 
     def _judge_scores(self, found: _Told) -> None:
-        """Leave out the scores that do not count beside the others'. Under privacy all do, as in `_judge`."""
+        """Leave out scores with a loss far from the others'; under privacy none, as in `_judge`."""
         if self._config.privacy is None and self.compares_losses:
             for site, reason in outliers_by_loss(found, self._config.rules.outlier).items():
                 self._quarantine(site, reason)

@@ -1,5 +1,5 @@
-"""Which answers count. One that is malformed, not finite, contradicts what was agreed or lies far outside the others
-is put in quarantine for that round, with a reason; the round goes on without it."""
+"""Which answers count. An answer that is malformed, not finite, contradicts the agreed counts or is far from the others
+is quarantined for that round, with a reason; the round goes on without it."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _Site = TypeVar("_Site", str, int)
 
 
 class _Sizes(NamedTuple):
-    """How large something is in each answer, and how it is said."""
+    """The size of something in each answer, and how a message states it."""
 
     of: Mapping[Any, float]
     verb: str = "has the norm"
-    usual: float = 0.0  # at least
+    usual: float = 0.0  # the least that counts as usual
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The rows that a site has agreed to have: of each (label, group) in each part, and the training rows in all."""
+    """The agreed rows of a site: of each (label, group) in each part, and all training rows."""
 
     rows: int
     told: dict[str, Tensor]  # of each part; withheld cells hold 0
@@ -51,7 +51,7 @@ class Counts:
 
     @classmethod
     def of(cls, record: Mapping[str, Tensor], task: Task) -> Counts:
-        """The counts in a site's answer; counts that cannot be are refused."""
+        """The counts in a site's answer; impossible counts are refused."""
         cells = (task.labels, task.groups)
         form: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {"rows": (torch.int64, ())}
         for part in PARTS:
@@ -70,12 +70,12 @@ class Counts:
         return cls(rows, {part: record[part] for part in PARTS}, {part: record[f"{part}.withheld"] for part in PARTS})
 
     def agrees(self, other: Counts) -> bool:
-        """Whether both can be of the same training rows; a cell that is withheld in one may be told in the other."""
+        """Whether both can be of the same training rows; a cell may be withheld in only one of them."""
         either = self.withheld["train"] | other.withheld["train"]
         return self.rows == other.rows and bool((either | (self.told["train"] == other.told["train"])).all())
 
     def record(self) -> dict[str, Tensor]:
-        """As `of` takes them."""
+        """The record that `of` reads."""
         masks = {f"{part}.withheld": mask for part, mask in self.withheld.items()}
         return {"rows": torch.tensor(self.rows), **self.told, **masks}
 
@@ -96,16 +96,16 @@ PARTS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Answer:
-    """A well-formed answer to a round: what `rounds` takes, and the scores of the model that was sent."""
+    """A well-formed answer to a round: the update, and the scores of the model that was sent."""
 
     reply: ClientUpdate
     validation: Disclosed
-    rows: int  # that it was trained on
+    rows: int  # it was trained on
     withheld: Tensor | None = None  # cells of the training Tally, where there is one
 
     @property
     def finite(self) -> bool:
-        """Whether all numbers in it are; a site that has diverged still answers in good form."""
+        """Whether all its numbers are finite; a site whose training diverged still sends a well-formed answer."""
         reply = self.reply
         uploads = [value for vector in reply.uploads.values() for value in vector.values()]
         measured = [*(reply.state or {}).values(), *([] if reply.tally is None else [reply.tally.loss])]
@@ -118,7 +118,7 @@ class Answer:
 def read_answer(
     message: Message, sent: Snapshot, task: Task, algorithm: Algorithm, trained: Collection[str] = ()
 ) -> Answer:
-    """The answer in a message; raises `UserError` where its form is wrong."""
+    """The answer in a message; raises `UserError` if it is malformed."""
     measured = "state" if algorithm.needs_only_sums else "tally"
     wanted = () if algorithm.measure is Measure.NOTHING else (measured,)
     for name in ("model", *wanted, "validation"):
@@ -158,18 +158,18 @@ def read_answer(
 
 
 def read_scores(message: Message, part: str, task: Task) -> Disclosed:
-    """What a site tells of a held-out part, or of its training rows; raises `UserError` where its form is wrong."""
+    """A site's Tally of a held-out part or of its training rows; raises `UserError` if it is malformed."""
     what = "Tally" if part == "tally" else f"Tally of the {part} rows"
     record = message.tensors.get(part, {})
     _check_tally(record, task, what)
     mask = record.get("withheld")
     well = mask is not None and mask.shape == (task.labels, task.groups) and mask.dtype == torch.bool
-    require(well, f"its {what} does not say which cells are withheld")
+    require(well, f"its {what} does not mark which cells are withheld")
     return Disclosed.from_record(record)
 
 
 def check_counts(answer: Answer, agreed: Counts, measure: Measure, training: Training) -> None:
-    """Raise `UserError` where an answer contradicts the rows that its site agreed to have."""
+    """Raise `UserError` if an answer contradicts the agreed rows of its site."""
     true = answer.rows == agreed.rows
     if answer.reply.tally is not None:
         found, rows = answer.reply.tally.count, agreed.told["train"]
@@ -187,26 +187,26 @@ def check_counts(answer: Answer, agreed: Counts, measure: Measure, training: Tra
 
 
 def check_scores(scores: Disclosed, agreed: Counts, part: str) -> None:
-    """Raise `UserError` where the scores of a held-out part contradict what was agreed, or are no numbers."""
+    """Raise `UserError` if the scores of a held-out part contradict the agreed rows, or are not finite."""
     same = torch.equal(scores.tally.count, agreed.told[part]) and torch.equal(scores.withheld, agreed.withheld[part])
     require(same, f"its Tally counts other {part} rows than it agreed to have")
     require(bool(scores.tally.loss.isfinite().all()), f"its losses on the {part} rows are not finite")
 
 
 def outliers(sent: Snapshot, replies: Mapping[int, ClientUpdate], times: float) -> dict[int, str]:
-    """The clients of whose update something is more than so many times the median of the others', and why."""
+    """The clients with some part of the update more than `times` the median of the others', and the reason."""
     return {} if len(replies) < FEWEST_COMPARED else _unusual(_sizes(sent, replies), times)
 
 
 def outliers_by_loss(told: Mapping[str, Mapping[str, Disclosed]], times: float) -> dict[str, str]:
-    """The sites whose mean loss on a held-out part is as far from the others', and why."""
+    """The sites whose mean loss on a held-out part is as much larger than the others', and the reason."""
     parts = next(iter(told.values()), {})
     losses = {part: {site: scores[part].tally for site, scores in told.items()} for part in parts}
     return _unusual({f"mean loss on the {part} rows": _mean_losses(one) for part, one in losses.items()}, times)
 
 
 def _unusual(sizes: Mapping[str, _Sizes], times: float) -> dict[Any, str]:
-    """Whose sizes are more than so many times the median of the others', where enough tell them to be compared."""
+    """The clients or sites with a size more than `times` the median of the others', if there are enough to compare."""
     found: dict[Any, str] = {}
     for what, compared in sizes.items():
         for one, size in compared.of.items() if len(compared.of) >= FEWEST_COMPARED else ():
@@ -270,8 +270,8 @@ def _check_tally(record: Mapping[str, Tensor], task: Task, what: str) -> None:
 
 
 def _check_losses(tally: Tally, what: str) -> None:
-    """What follows from the loss being a cross-entropy: at least 0, at least ln 2 for each wrong prediction, and a
-    number of float32 for each row. Losses that are not finite are judged with the rest of the answer."""
+    """Check bounds of a sum of cross-entropies: at least ln 2 for each wrong prediction, at most the largest float32
+    for each row. Losses that are not finite are judged with the rest of the answer."""
     right = tally.confusion.diagonal(dim1=-3, dim2=-2).transpose(-1, -2)
     least = math.log(2) * (tally.count - right).double() * (1 - _ROUNDING)
     known = tally.loss.isfinite()

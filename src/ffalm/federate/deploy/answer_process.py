@@ -1,8 +1,8 @@
-"""Every question to a site is answered by a process of its own: a fork of one that has everything imported.
+"""Answers every question to a site in its own process: a fork of one that has everything imported.
 
-A new Python would spend seconds importing torch for each question. That other process is `multiprocessing`'s fork
-server, which is started again where it has died. A fork is as separate as a new process. Where forks are not safe
-with torch (macOS), each question does start a new Python.
+A new Python would spend seconds importing torch for each question. The process that is forked is `multiprocessing`'s
+fork server, which is started again if it has died. On macOS, where forks are not safe with torch, each question starts
+a new Python.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AnswerProcess:
             forkserver.ensure_running()
 
     def answer(self, number: str, objects: dict[str, bytes]) -> Encoded | None:
-        """The answer to the message of that number; None where the process died."""
+        """The answer to the message with that number; None if the process died."""
         ours, process = self._started()
         try:
             ours.send((number, objects))
@@ -82,7 +82,7 @@ class AnswerProcess:
             remove_leftovers(folder)
 
     def _started(self) -> tuple[Connection, BaseProcess]:
-        """A process that waits for a question; that the fork server has died takes a moment to notice."""
+        """A process that waits for a question; it takes a moment to notice that the fork server has died."""
         for attempt in range(_ATTEMPTS):
             ours, theirs = self._context.Pipe()
             process = self._context.Process(target=_answer, args=(theirs, str(self._folder)))
@@ -117,7 +117,7 @@ def encoded(message: Message) -> Encoded:
 
 
 def _answer(connection: Connection, folder: str) -> None:
-    """One question, in the process that answers it: by this installation's client app, whatever app the run has."""
+    """Answer one question in this process, by this installation's client app, whatever app the run has."""
     follow_parent()
     start_log()
     from flwr.app import Context, Message, RecordDict

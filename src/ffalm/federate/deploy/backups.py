@@ -40,7 +40,7 @@ Version = tuple[int, int, int]
 
 
 def back_up(folder: FederationFolder, file: Path) -> dict[str, Any]:
-    """Write a backup that only its owner may read; what its manifest says."""
+    """Write a backup that only its owner may read; its manifest."""
     require(not file.exists(), f"{file} exists already, and a backup is never written over: choose another name.")
     require(
         folder.path not in file.resolve().parents,
@@ -63,7 +63,7 @@ def back_up(folder: FederationFolder, file: Path) -> dict[str, Any]:
 
 
 def restore(file: Path, path: Path) -> dict[str, Any]:
-    """Write the folder of a backup, whole or not at all, after every checksum was right; what its manifest says."""
+    """Write the folder of a backup, whole or not at all, once every checksum is right; the backup's manifest."""
     require(file.is_file(), f"There is no backup {file}.")
     path, beside = new_folder(path)
     try:
@@ -83,7 +83,7 @@ def restore(file: Path, path: Path) -> dict[str, Any]:
 
 
 def _attempt(folder: FederationFolder, file: Path) -> dict[str, Any] | None:
-    """One pass over the folder; None where it changed meanwhile."""
+    """One pass over the folder; None if it changed meanwhile."""
     before = _versions(folder)
     sums: dict[str, str] = {}
     file.unlink(missing_ok=True)
@@ -107,7 +107,7 @@ def _attempt(folder: FederationFolder, file: Path) -> dict[str, Any] | None:
 
 
 def _versions(folder: FederationFolder) -> dict[str, Version]:
-    """Every file that a backup holds, with what tells its versions apart; the database may go on changing."""
+    """The version of every file in a backup; that of the database and logs, which may change, is constant."""
     found: dict[str, Version] = {}
     for path in sorted(_files(folder.path)):
         name = path.relative_to(folder.path).as_posix()
@@ -121,7 +121,7 @@ def _versions(folder: FederationFolder) -> dict[str, Version]:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Regular files, without what processes leave half-written and what they write anew; links are not followed."""
+    """Regular files, without half-written ones and those that processes write again; links are not followed."""
     homes = {home for pattern in _HOMES for home in path.glob(pattern)}
     for base, folders, names in os.walk(path):
         folders[:] = [
@@ -143,7 +143,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _half_written(name: str) -> bool:
-    """Whether a name is that of what a process writes before it renames it (`files.write_atomic`)."""
+    """Whether a file is still being written: `files.write_atomic` renames it at the end."""
     return name.startswith(".") and name.rpartition(".")[2].isdecimal()
 
 
@@ -176,7 +176,7 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 
 
 def _unpacked(file: Path, into: Path) -> dict[str, str]:
-    """Write the members of a backup below a folder; their checksums. Whatever could lead elsewhere is refused."""
+    """Write the members of a backup below a folder; their checksums. Paths that lead elsewhere are refused."""
     sums: dict[str, str] = {}
     with tarfile.open(file, mode="r:") as archive:
         for member in archive:
@@ -203,8 +203,8 @@ def _unpacked(file: Path, into: Path) -> dict[str, str]:
 
 
 def _checked(file: Path, sums: dict[str, str], folder: Path) -> dict[str, Any]:
-    """The manifest, which is taken out of the folder, where all files are there and right."""
-    require(MANIFEST in sums, f"The file {file} holds no {MANIFEST}: it is no backup of a federation, or cut short.")
+    """The manifest, removed from the folder, once all files are checked against it."""
+    require(MANIFEST in sums, f"The file {file} holds no {MANIFEST}: it is no backup of a federation, or is cut short.")
     try:
         manifest: dict[str, Any] = read_json(folder / MANIFEST)
         expected, version = dict(manifest["files"]), int(manifest["format"])

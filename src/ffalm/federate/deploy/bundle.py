@@ -1,8 +1,8 @@
-"""A message and all its objects in one request, where Flower makes one request for each object: the format.
+"""The format of bundles: a message and all its objects in one request, instead of Flower's request for each object.
 
-Flower takes even a small message apart into six objects, and each request passes ten layers and the database. A round
-of three sites made a hundred requests, which cost more than the training. What is too large for a bundle is left to
-Flower's own requests.
+Flower splits even a small message into six objects, and each request passes ten layers and the database. A round of
+three sites took a hundred requests, which cost more than the training. Flower's own requests send what is too large for
+a bundle.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SIZE = 8  # bytes of the length before each part
 
 
 def joined(parts: Iterable[bytes]) -> bytes:
-    """Parts as one string, each after its length."""
+    """Parts as one string, each preceded by its length."""
     return b"".join(len(part).to_bytes(_SIZE, "big") + part for part in parts)
 
 
 def split(data: bytes) -> list[bytes]:
-    """The parts again; raises `ValueError` where they are cut short."""
+    """The inverse of `joined`; raises `ValueError` if the data is cut short."""
     parts, begin = list[bytes](), 0
     while begin < len(data):
         end = begin + _SIZE + int.from_bytes(data[begin : begin + _SIZE], "big")
@@ -41,7 +41,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def numbered(objects: Mapping[str, bytes | None], most: int = MOST_BYTES) -> list[bytes]:
-    """Objects as parts, each after its number: those that are there, as many as fit."""
+    """Objects as parts, each preceded by its number: those that exist, as many as fit."""
     parts = list[bytes]()
     for number, content in objects.items():
         if content and len(content) <= most:

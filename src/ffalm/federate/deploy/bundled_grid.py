@@ -1,4 +1,4 @@
-"""Flower's grid with bundles: all questions of a round go out in one request, and answers come in as few."""
+"""Flower's grid with bundles: all questions of a round in one request, and answers in few."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _SECONDS_FOR_ONE = 0.5  # spent in one look on the objects of one answer, so tha
 
 @dataclass(frozen=True)
 class _Arriving:
-    """An answer of which the coordinator has the metadata, and some of its objects."""
+    """An answer of which the coordinator has the metadata and some objects."""
 
     metadata: ProtoMetadata
     missing: list[str]  # numbers of the objects that did not fit the bundle, or are still on their way
     objects: dict[str, bytes]
 
     def read(self) -> Message | Unreadable:
-        """The answer, complete now. Whatever is wrong with what a site sent is that site's failure alone."""
+        """The complete answer. Whatever is wrong with it is only that site's failure."""
         number, question = self.metadata.message_id, self.metadata.reply_to_message_id
         try:
             message = inflate_object_from_contents(number, self.objects)
@@ -58,12 +58,12 @@ class _Arriving:
                 raise TypeError(f"It is a {type(message).__name__}.")
         except Exception as why:
             return Unreadable(question, why)
-        # What the SuperLink has checked counts, not what the site wrote into the message.
+        # These are as the SuperLink has checked them, not as the site wrote them into the message.
         message.metadata.__dict__.update(_message_id=number, _reply_to_message_id=question)
         return message
 
     def expired(self) -> Message:
-        """The answer where the SuperLink has dropped an upload that stopped."""
+        """The error if the SuperLink has dropped an upload that stopped."""
         error = Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, "The upload of the answer stopped.")
         return make_message(metadata=metadata_from_proto(self.metadata), error=error)
 
@@ -100,10 +100,10 @@ class BundledGrid:
         return [number for number in stored.message_ids if number]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message | Unreadable]:
-        """The answers to these messages that are there with all their objects; waits a moment where there are none.
+        """The complete answers to these messages; waits a moment if there are none.
 
-        The SuperLink gives an answer's metadata once, as soon as its upload begins. So an answer that is incomplete is
-        kept here and looked at again, for as long as it is asked for: its site may have died during the upload.
+        The SuperLink gives an answer's metadata once, as soon as its upload begins. So an incomplete answer is kept
+        and checked again, for as long as it is asked for: its site may have died during the upload.
         """
         asked = list(message_ids)
         for question in self._arriving.keys() - set(asked):
@@ -116,7 +116,7 @@ class BundledGrid:
         return list(complete.values())
 
     def _collect(self, questions: list[str]) -> None:
-        """Take the answers that are new; where there are none, this waits until some site has sent something."""
+        """Take new answers; if there are none, this waits until some site has sent something."""
         answer = exchange(self._grid._runtime_client, COLLECT, [question.encode() for question in questions])
         if not answer:
             return
@@ -129,7 +129,7 @@ class BundledGrid:
                 self._arriving[head.metadata.reply_to_message_id] = _Arriving(head.metadata, missing, own)
 
     def _look(self, answer: _Arriving) -> Message | Unreadable | None:
-        """An answer, after a look for the objects that it lacks; None where some are still on their way."""
+        """An answer, after a request for its missing objects; None if some are still on their way."""
         if not answer.missing:
             return answer.read()
         pull = make_pull_object_fn_protobuf(

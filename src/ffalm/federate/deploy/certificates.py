@@ -27,9 +27,9 @@ _CLOCKS_APART = datetime.timedelta(hours=1)  # a site's clock may be behind ours
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _OTHER = "is no certificate of this federation: ask the coordinator for ca.crt again"
 _UNTRUSTED = {
-    "certificate has expired": "has expired by this machine's clock: set it, or let the coordinator be started again, "
-    "which renews the certificate",
-    "certificate is not yet valid": "is not valid yet by this machine's clock: set it by NTP",
+    "certificate has expired": "has expired by this machine's clock: set the clock, or ask for a restart of the "
+    "coordinator, which renews the certificate",
+    "certificate is not yet valid": "is not valid yet by this machine's clock: set the clock by NTP",
     "certificate is not valid for": "is for another address than that in coordinator.toml: ask the coordinator for it",
 }
 
@@ -61,7 +61,7 @@ def write_authority(folder: Path, name: str) -> None:
 
 
 def why_untrusted(said: str) -> str:
-    """What is wrong with a coordinator's certificate, and what to do, by OpenSSL's own words."""
+    """What is wrong with a coordinator's certificate, and what to do, from OpenSSL's message."""
     return next((words for sign, words in _UNTRUSTED.items() if sign in said), _OTHER)
 
 
@@ -79,12 +79,12 @@ def read_certificate(file: Path) -> x509.Certificate:
 
 
 def server_key_matches(folder: Path) -> bool:
-    """Whether `server.pem` is by the authority in this folder, and of `server.key`."""
+    """Whether `server.pem` is signed by the authority in this folder, and of `server.key`."""
     return _server_certificate(folder) is not None
 
 
 def ensure_server_certificate(folder: Path, host: str) -> None:
-    """Make `server.key` and `server.pem` for this host, unless those there are good for a while yet."""
+    """Make `server.key` and `server.pem` for this host, unless those there stay valid for a while."""
     if _still_good(folder, host):
         return
     authority, authority_key = _authority(folder)
@@ -102,7 +102,7 @@ def ensure_server_certificate(folder: Path, host: str) -> None:
 
 
 def _still_good(folder: Path, host: str) -> bool:
-    """Whether the certificate there is by our authority, for this host, and far from its end."""
+    """Whether the certificate there is signed by our authority, for this host, and far from its end."""
     certificate = _server_certificate(folder)
     if certificate is None:
         return False
@@ -115,7 +115,7 @@ def _still_good(folder: Path, host: str) -> bool:
 
 
 def _server_certificate(folder: Path) -> x509.Certificate | None:
-    """The certificate there, if it is by our authority and of the key beside it."""
+    """The certificate there, if it is signed by our authority and of the key beside it."""
     if not (folder / "server.key").exists() or not (folder / "server.pem").exists():
         return None
     authority, _ = _authority(folder)
@@ -151,12 +151,12 @@ def _check_dates(certificate: x509.Certificate, file: Path) -> None:
         "federate rotate-key FEDERATION --coordinator --authority`) and send its ca.crt to every site.",
     )
     require(
-        begins <= now, f"The certificate {file} is good from {begins:%Y-%m-%d %H:%M} UTC on: set this machine's clock."
+        begins <= now, f"The certificate {file} is valid from {begins:%Y-%m-%d %H:%M} UTC on: set this machine's clock."
     )
 
 
 def _names(host: str) -> tuple[str, ...]:
-    """The names the coordinator answers to: its own, and those by which this machine calls itself."""
+    """The names in the certificate: the host's, and those of the loopback interface."""
     return tuple(dict.fromkeys((host, *_LOCAL)))
 
 

@@ -11,7 +11,7 @@ from ffalm.federate.deploy.processes import environment, executable
 from ffalm.system import toml
 from ffalm.system.files import parsed_json, write_atomic
 
-#: The name under which Flower's configuration knows the SuperLink, for a plain `flwr run` too.
+#: The name of the SuperLink in Flower's configuration, also for a plain `flwr run`.
 CONNECTION = "federation"
 
 _SECONDS = 120.0
@@ -19,7 +19,7 @@ _KNOWN_KEY = "already in use"
 
 
 class Control:
-    """One SuperLink, as the machine it runs on may steer it."""
+    """One SuperLink, controlled from the machine that it runs on."""
 
     def __init__(self, home: Path, folder: Path) -> None:
         self._home = home
@@ -33,24 +33,24 @@ class Control:
         write_atomic(self._file, toml.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}}))
 
     def forget(self) -> None:
-        """Remove where a SuperLink was that has ended: another listens on another port."""
+        """Remove the address of a SuperLink that has ended: the next one listens on another port."""
         self._file.unlink(missing_ok=True)
 
     @property
     def configured(self) -> bool:
-        """Whether the SuperLink can be asked: not before it has started."""
+        """Whether the SuperLink has started, and can be asked."""
         return self._file.exists()
 
     @property
     def knows_keys(self) -> bool:
-        """Whether the SuperLink was started with keys; not so with --insecure."""
+        """Whether the SuperLink was started with keys, not with --insecure."""
         if not self.configured:
             return False
         connection = toml.read(self._file).get("superlink", {}).get(CONNECTION, {})
         return not connection.get("insecure", False)
 
     def register(self, public_key: Path) -> None:
-        """Let a key in, unless it is or was."""
+        """Register a key, unless it is or was registered."""
         try:
             self._ask("supernode", "register", str(public_key), CONNECTION)
         except UserError as error:
@@ -58,7 +58,7 @@ class Control:
                 raise
 
     def unregister(self, node: int) -> None:
-        """Shut a node out for good."""
+        """Unregister a node, which is for good."""
         self._ask("supernode", "unregister", str(node), CONNECTION)
 
     def nodes(self) -> dict[int, str]:
@@ -71,11 +71,11 @@ class Control:
         return int(self._ask("run", str(app), CONNECTION)["run-id"])
 
     def status(self, run: int) -> str:
-        """What Flower says of a run, such as "running" or "finished:failed"."""
+        """Flower's status of a run, such as "running" or "finished:failed"."""
         return str(self._run(run).get("status", "unknown"))
 
     def details(self, run: int) -> str:
-        """How Flower says that a run ended, in a line or more."""
+        """Flower's details of how a run ended, in a line or more."""
         found = self._run(run)
         return str(found.get("status-details") or found.get("status") or "unknown")
 
@@ -123,14 +123,14 @@ class Control:
 
 
 def _reason(words: str) -> str:
-    """Why a command was refused, in one line: what it says after naming the SuperLink that it asked."""
+    """Why a command was refused, in one line: the first after the one that names the SuperLink."""
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     asked = max((number for number, line in enumerate(lines) if line.startswith("Using SuperLink")), default=-1)
     return next(iter(lines[asked + 1 :]), "no reason given")
 
 
 def _json(text: str) -> dict[str, Any] | None:
-    """The JSON object in what a command printed, which may have talked before it."""
+    """The JSON object in a command's output, which may begin with other text."""
     try:
         found = parsed_json(text[text.index("{") :])
     except ValueError:

@@ -1,6 +1,6 @@
 """Metrics of a coordinator in Prometheus' text format, on the loopback interface only.
 
-They are of the federation as a whole: nothing here is of a single site or of rows.
+They are about the federation as a whole, not about single sites or rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Making a federation of what a person asked for: defaults below the demonstration below the file below the flags."""
+"""Makes a federation from flags, over a settings file, over those of the demonstration, over defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ffalm.partition import Partition
 from ffalm.settings import merged
 from ffalm.targets.target import DEFAULT
 
-#: FFALM's own settings may blow its dual up on unequal sites; nobody should meet that first.
+#: With FFALM's own settings its dual may diverge on unequal sites.
 _PRESET = {"ffalm": "safe"}
 _MOST_SITES = 1000
 
@@ -23,7 +23,7 @@ _DEMO = "census"
 _SITES = ("north", "south", "west", "east")
 LABEL = "income-over-50K"
 
-#: What the demonstration agrees on, below whatever the user says.
+#: Settings of the demonstration, which the user's override.
 _SETTINGS: dict[str, Any] = {
     "data": {"source": "table", "label": LABEL, "group": "sex", "favourable": "yes"},
     "training": {"rounds": 10},
@@ -40,7 +40,7 @@ def make(
     demo: str | None = None,
     rows: int = 45_000,
 ) -> FederationFolder:
-    """Write the folder of a new federation; with a demonstration, each site's part of so many rows too.
+    """Write the folder of a new federation; for a demonstration, also each site's part of `rows` rows.
 
     `sites` are names or, for a demonstration, one number.
     """
@@ -72,7 +72,7 @@ def make(
 
 
 def _names(sites: list[str], before: list[str], demo: str | None) -> list[str]:
-    """The sites as the flag names them, or the file, or so many as the demonstration has."""
+    """The sites that the flag names, or the file, or those of the demonstration."""
     if demo is not None and not before and (not sites or sites[0].isdecimal()):
         count = (int(sites[0]) if len(sites[0]) < 10 else _MOST_SITES + 1) if sites else 3
         require(count >= 1, "A federation needs at least one site.")
@@ -84,20 +84,20 @@ def _names(sites: list[str], before: list[str], demo: str | None) -> list[str]:
 
 
 def new_site(config: FederationConfig, name: str, file: str = "data.csv") -> SiteConfig:
-    """The first settings of a site, for its operator to change: it insists on the rules that protect its rows, so that
-    they hold whatever becomes of federation.toml."""
+    """The first settings of a site, which its operator may change. They include the rules that protect its rows, which
+    then hold even if federation.toml changes."""
     images = config.data.source == "images"
     data: LocalData = LocalImages(folder="images", labels="labels.csv") if images else LocalTable(file=file)
     return SiteConfig(name=name, data=data, secure=config.rules.secure, min_group=config.rules.min_group)
 
 
 def site_names(count: int) -> list[str]:
-    """Names for so many sites."""
+    """Names for this number of sites."""
     return [_SITES[number] if number < len(_SITES) else f"site-{number + 1}" for number in range(count)]
 
 
 def file_name(number: int) -> str:
-    """The file of a site; every second one is Parquet, since not everybody keeps the same kind."""
+    """The file of a site of the demonstration; every second one is Parquet."""
     return "people.parquet" if number % 2 else "people.csv"
 
 

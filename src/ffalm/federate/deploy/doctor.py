@@ -1,4 +1,4 @@
-"""`ffalm federate doctor`: everything that commonly keeps a coordinator or a site from working, looked at in turn."""
+"""`ffalm federate doctor`: checks for everything that commonly keeps a coordinator or a site from working."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ffalm.federate.keys import PRIVATE, PUBLIC, fingerprint, read_private, read
 
 
 def examine(folder: FederationFolder | SiteFolder) -> Iterator[Check]:
-    """The checks of a federation folder or a site folder; those that need its settings end where these are wrong."""
+    """The checks of a federation or site folder; those that need its settings end if these are wrong."""
     yield from machine_checks.versions(folder.run if isinstance(folder, FederationFolder) else folder.path)
     yield _format(folder.path)
     try:
@@ -71,7 +71,7 @@ def _site(folder: SiteFolder) -> Iterator[Check]:
 
 
 def _columns(file: Path, data: LocalTable) -> Iterator[Check]:
-    """What a federation that wants them could not use: better known before the coordinator asks."""
+    """Columns that a federation could not use."""
     from ffalm.data.encoding import is_numeric
     from ffalm.data.table_columns import check_feature
     from ffalm.data.table_files import read_table
@@ -93,7 +93,7 @@ def _columns(file: Path, data: LocalTable) -> Iterator[Check]:
 
 
 def data_paths(folder: Path, data: LocalData) -> dict[str, Path]:
-    """Where a site's data is, by the setting that says so."""
+    """The paths of a site's data, by setting."""
     named = {name: getattr(data, name) for name in ("file", "folder", "labels") if hasattr(data, name)}
     return {name: folder / Path(value).expanduser() for name, value in named.items()}
 
@@ -109,10 +109,10 @@ def _format(folder: Path) -> Check:
 
 
 def _key(name: str, public: Path, private: Path | None = None) -> Check:
-    """The start of a public key's fingerprint; not well where it cannot be read, or is not of the private one."""
+    """The start of a public key's fingerprint; fails if the key is unreadable, or not the private one's."""
     try:
         paired = private is None or read_private(private).public_key() == read_public(public)
-        require(paired, f"{PUBLIC} is not of {PRIVATE}: make a new pair with ffalm federate rotate-key")
+        require(paired, f"{PUBLIC} does not belong to {PRIVATE}: make a new pair with ffalm federate rotate-key")
         return Check(name, "ok", fingerprint(public)[:16])
     except UserError as error:
         return Check(name, "fail", str(error))

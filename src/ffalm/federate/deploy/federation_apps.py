@@ -1,6 +1,6 @@
-"""The Flower apps of a federation: what `[tool.flwr.app.components]` of the coordinator's app names.
+"""The Flower apps of a federation, which `[tool.flwr.app.components]` of the coordinator's app names.
 
-Each end imports what it needs when it is asked.
+Each imports what it needs when it is called.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PAUSE = 0.01  # seconds
 
 
 def bundled(grid: Grid) -> GridSites:
-    """The sites behind a coordinator of this package; looks are held there, so that none needs a pause."""
+    """The sites behind this package's coordinator, which holds requests, so that they need no pause."""
     from ffalm.federate.deploy.bundled_grid import BundledGrid
 
     return GridSites(BundledGrid(grid), longest=_PAUSE)

@@ -1,4 +1,4 @@
-"""What a site asks of its coordinator, over Flower's Fleet API: a question to take, an answer to give."""
+"""A site's requests to its coordinator over Flower's Fleet API: take a question, give an answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FleetClient:
         self._bundles = bundles
 
     def take(self) -> tuple[Message, dict[str, bytes]] | None:
-        """A message without its content, and the bytes of all objects in it; None where there is none."""
+        """A message without its content, and the bytes of all objects in it; None if there is none."""
         from flwr.common.serde import message_from_proto
         from flwr.proto.fleet_pb2 import PullMessagesResponse
         from flwr.supercore.inflatable.inflatable_utils import pull_objects
@@ -95,9 +95,9 @@ def connected(folder: Path, address: str, insecure: bool) -> Iterator[FleetClien
 
 
 def keep_heartbeats() -> None:
-    """Let one bad answer of the coordinator, such as an HTTP 500 where its disk is full, not end the heartbeats.
+    """Keep sending heartbeats after a bad answer of the coordinator, such as an HTTP 500 because its disk is full.
 
-    Flower retries lost connections alone; after any other error a site would be deaf until somebody restarted it.
+    Flower only retries lost connections; after any other error a site would get no messages until it is restarted.
     """
     from flwr.supercore.heartbeat import HeartbeatFailure, HeartbeatSender
 

@@ -1,12 +1,12 @@
-"""Starts Flower's SuperLink behind two doors: one for the sites, one for the coordinator's own machine.
+"""Starts Flower's SuperLink with two addresses: one for the sites, one for the coordinator's own machine.
 
-Flower serves three interfaces on one port: one for sites, which node keys guard, and two that start runs and register
-keys, which nothing guards. Whoever could reach those would run code at every site. So the SuperLink itself listens on
-loopback, and what is open to the network lets those requests of the sites' interface through that our sites make, and
-answers 403 to everything else. Flower's own `push-messages` is not among them: it does not check whose answer it gets.
+Flower serves three interfaces on one port: one for sites, which needs node keys, and two that start runs and register
+keys, which need none. Whoever could reach those could run code at every site. So the SuperLink itself listens on
+loopback, and the address for the network only admits the requests that our sites make, and answers 403 to everything
+else. Flower's own `push-messages` is not admitted: it does not check whose answer it gets.
 
-Flower also reads a request before it looks at the key. Here the key comes first (`site_admission`), but for small
-introductions, bodies have a largest size, and connections that send nothing are closed (`guarded_protocol`).
+Flower also reads a request before it checks the key. Here the key comes first (`site_admission`), except for small
+introductions; bodies have a largest size, and connections that send nothing are closed (`guarded_protocol`).
 
     python -m ffalm.federate.deploy.fleet_gateway HOST:PORT NETWORKS METRICS FOLDER [flags of flower-superlink]
 
@@ -37,10 +37,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Admission = Callable[[Scope], Awaitable[int | None]]
-"""Says of a request from the network, before its body is read, with which status it is refused; None lets it in."""
+"""Gives the status with which a request from the network is refused, before its body is read; None to admit it."""
 
 FOR_SITES = "/v1/fleet/"
-INTRODUCTIONS = (f"{FOR_SITES}activate-node", f"{FOR_SITES}register-node")  # Flower says why it refuses these
+INTRODUCTIONS = (f"{FOR_SITES}activate-node", f"{FOR_SITES}register-node")  # Flower's refusals have reasons
 _OBJECTS = ("push-object", "pull-object", "confirm-message-received")  # of messages that are larger than a bundle
 _PRESENCE = ("send-node-heartbeat", "deactivate-node", "unregister-node")
 REQUESTS = frozenset({*INTRODUCTIONS, TAKE, GIVE, *(f"{FOR_SITES}{name}" for name in (*_OBJECTS, *_PRESENCE))})
@@ -81,7 +81,7 @@ class Traffic:
 
 
 class FleetGateway:
-    """Lets every request through that came in on the inner address, and of the others those of sites alone."""
+    """Admits every request on the inner address, and on the outer one only those of sites."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class FleetGateway:
         return min(self._most_bytes, MOST_BYTES_OF_STRANGERS) if scope["path"] in INTRODUCTIONS else self._most_bytes
 
     def _limited(self, receive: Receive, most: int) -> Receive:
-        """The request's body up to the largest size; one that goes on looks like a lost connection."""
+        """The request's body up to the largest size; a larger one looks like a lost connection."""
         seen = 0
 
         async def limited() -> MutableMapping[str, Any]:
@@ -147,19 +147,19 @@ def listener(host: str, port: int) -> socket.socket:
 
 
 def raise_file_limit() -> int:
-    """Let this process open as many files as it may; how many that is."""
+    """Raise this process's limit of open files to the most allowed; that number."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
 
 
 def limit_handshakes(seconds: float = _SECONDS_TO_SHAKE_HANDS) -> None:
-    """Close connections whose TLS handshake takes longer; uvicorn leaves that to asyncio, whose minute is long."""
+    """Close connections whose TLS handshake takes longer; asyncio's own limit is a minute."""
     asyncio.constants.SSL_HANDSHAKE_TIMEOUT = seconds  # type: ignore[attr-defined]
 
 
 def main() -> None:
-    """Serve the SuperLink's application on both addresses, with the certificates it was given for both."""
+    """Serve the SuperLink's application on both addresses, with the same certificate."""
     import uvicorn
 
     from ffalm.federate.deploy.guarded_protocol import guarded, networks_of

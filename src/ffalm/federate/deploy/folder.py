@@ -1,9 +1,9 @@
-"""The federation folder: what `ffalm federate init` writes and every other command finds its way in.
+"""The federation folder, which `ffalm federate init` writes and every other command reads.
 
-NAME/federation.toml   everything that is agreed
+NAME/federation.toml   the settings
 NAME/coordinator/      certificates, the coordinator's database, its processes' logs, and the Flower app (app/)
 NAME/run/              the run: history, checkpoints, model, result
-NAME/audits/           what sites told in audits, one folder each
+NAME/audits/           the results of audits, one folder each
 NAME/sites/SITE/       what is handed to a site: site.toml, its key pair, ca.crt, the other sites' public keys (peers/),
                        coordinator.toml, INSTRUCTIONS.md
 """
@@ -82,7 +82,7 @@ class FederationFolder:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What federation.toml says, read without the weight of checking it: names, address, rounds."""
+        """The settings in federation.toml, read without the cost of checking them: names, address, rounds."""
         return toml.read(self.path / "federation.toml")
 
     @property
@@ -92,7 +92,7 @@ class FederationFolder:
 
     @property
     def all_sites(self) -> list[str]:
-        """The same with those that have been removed."""
+        """The same, including those that have been removed."""
         return _names(self.facts, "sites")
 
     @property

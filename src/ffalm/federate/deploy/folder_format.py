@@ -1,7 +1,7 @@
-"""The format of a federation or site folder: which versions of ffalm understand it, and how an older one is migrated.
+"""The format of a federation or site folder: which versions of ffalm can read it, and how older ones are migrated.
 
-Format 1 are folders of versions before there was a number, whose database may hold message contents and whose files
-others may be able to read. Format 2 has neither.
+Format 1 is that of early versions, without a number: their database may hold message contents, and other users may be
+able to read their files. Format 2 has neither problem.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_format(folder: Path) -> int:
     found = read_format(folder)
     require(
         found <= CURRENT,
-        f"The folder {folder} has format {found}, and ffalm {ffalm.__version__} understands formats up to {CURRENT}: "
+        f"The folder {folder} has format {found}, and ffalm {ffalm.__version__} reads formats up to {CURRENT}: "
         "install the newer ffalm that wrote it.",
     )
     return found
@@ -49,7 +49,7 @@ def write_format(folder: Path) -> None:
 
 
 def upgrade(folder: Path) -> list[str]:
-    """Migrate a folder to the current format; what was done, empty where nothing was to do."""
+    """Migrate a folder to the current format; the steps that were taken."""
     done: list[str] = []
     for step in range(check_format(folder), CURRENT):
         done += _MIGRATIONS[step](folder)
@@ -60,13 +60,13 @@ def upgrade(folder: Path) -> list[str]:
 
 
 def _to_2(folder: Path) -> list[str]:
-    """Erase message contents, and take the rights of others away."""
+    """Erase message contents, and close the files to other users."""
     own = _file(folder).parent
     erase_contents(own / "state.db")
     done = ["message contents erased from the database"] if (own / "state.db").exists() else []
     for path in [own, folder / "run", *(own / name for name in _SECRETS)]:
         if path.exists() and path.stat().st_mode & 0o077:
-            with suppress(PermissionError):  # another user's, which the doctor tells of
+            with suppress(PermissionError):  # another user's file: the doctor reports it
                 path.chmod(0o700 if path.is_dir() else 0o600)
                 done.append(f"{path.name} closed to others")
     return done
@@ -76,5 +76,5 @@ _MIGRATIONS: dict[int, Callable[[Path], list[str]]] = {1: _to_2}
 
 
 def _file(folder: Path) -> Path:
-    """Where the number is: with the coordinator's files, or in the site's folder."""
+    """The file with the number: with the coordinator's files, or in the site's folder."""
     return (folder if (folder / "site.toml").is_file() else folder / "coordinator") / _FILE

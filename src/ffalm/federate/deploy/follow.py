@@ -1,4 +1,4 @@
-"""A run as it goes on: submitted, watched by what it writes to its folder, and brought to an end."""
+"""Submits a run and watches it by the files in its folder until it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECONDS_TO_START = 60.0
 
 
 def records(folder: FederationFolder) -> list[Record]:
-    """The rounds that the run has recorded so far; read without torch, and whatever a writer is doing meanwhile."""
+    """The rounds that the run has recorded so far; read without torch, also while they are being written."""
     path = folder.run / "history.jsonl"
     found: list[Record] = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
@@ -34,21 +34,21 @@ def records(folder: FederationFolder) -> list[Record]:
 
 
 def result(folder: FederationFolder) -> Record | None:
-    """What the run came to; None until it is finished, which a training is when its report, the last file, is there.
+    """The result of the run; None until it is finished, for a training until its report, the last file, is written.
 
-    A run that was killed before that writes what is missing when it is started again, and asks no site for it.
+    A run that was killed before that writes the missing files when it is started again, without asking the sites.
     """
     complete = folder.audit or (folder.run / "report.md").exists()
     return _written(folder.run / "result.json") if complete else None
 
 
 def doing(folder: FederationFolder) -> Record:
-    """What the coordinator last said that it was doing: `state`, `round` and `message`; empty before it began."""
+    """The last status of the coordinator: `state`, `round` and `message`; empty before it began."""
     return _written(_status(folder)) or {}
 
 
 def submit(coordinator: CoordinatorProcess) -> int:
-    """Start the training, or go on with what the run folder holds; the number of Flower's run."""
+    """Start the training, or go on from the run folder; the number of Flower's run."""
     coordinator.folder.write_app()
     _status(coordinator.folder).unlink(missing_ok=True)
     run = coordinator.control.submit(coordinator.folder.app)
@@ -57,7 +57,7 @@ def submit(coordinator: CoordinatorProcess) -> int:
 
 
 def await_start(coordinator: CoordinatorProcess, run: int) -> None:
-    """Return when a run says what it is doing; raises `UserError` with the reason where it ends before."""
+    """Return when a run has a status; raises `UserError` with the reason if it ends before."""
     deadline = time.monotonic() + _SECONDS_TO_START
     while time.monotonic() < deadline and not (state := doing(coordinator.folder).get("state")):
         if coordinator.process.pid() is None or not _still_runs(coordinator, run):
@@ -69,9 +69,9 @@ def await_start(coordinator: CoordinatorProcess, run: int) -> None:
 
 
 def under_way(coordinator: CoordinatorProcess) -> int | None:
-    """The run that the SuperLink is leading now.
+    """The SuperLink's current run.
 
-    One that an earlier SuperLink led died with it, though Flower's database calls it running for a while.
+    A run of an earlier SuperLink ended with it, although Flower's database calls it running for a while.
     """
     try:
         last = read_json(_last_run(coordinator.folder))
@@ -89,9 +89,9 @@ def watch(
     on_records: Callable[[list[Record]], None],
     on_event: Callable[[str], None],
 ) -> Record:
-    """Pass rounds on as they are recorded, and what the coordinator says about sites, until the run ends.
+    """Pass on new rounds and the coordinator's messages about sites until the run ends.
 
-    Returns its result; raises `UserError` with the reason where there is none.
+    Returns its result; raises `UserError` with the reason if there is none.
     """
     folder, log = coordinator.folder, coordinator.folder.coordinator / "run.log"
     events, logs = Events(folder), logs_of(folder.facts)
@@ -118,7 +118,7 @@ def watch(
 
 
 class Events:
-    """What a run says about its sites from now on: who is waited for, who joined, who was left out and why."""
+    """A run's messages about its sites from now on: who is waited for, who joined, who was left out and why."""
 
     def __init__(self, folder: FederationFolder) -> None:
         self._file = folder.run / "events.jsonl"
@@ -143,7 +143,7 @@ def _still_runs(coordinator: CoordinatorProcess, run: int) -> bool:
 
 
 def _why(coordinator: CoordinatorProcess, run: int, log: Path) -> str:
-    """Why a run ended without a result, in one sentence: the coordinator's own where it stopped by itself."""
+    """Why a run ended without a result, in one sentence: the coordinator's own if it stopped by itself."""
     again = f"go on with `ffalm federate run {shlex.quote(str(coordinator.folder.path))}`"
     if coordinator.process.pid() is None:
         return f"The coordinator stopped, and the rounds so far are kept: start it again and {again}."

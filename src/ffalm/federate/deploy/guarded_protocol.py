@@ -1,7 +1,7 @@
-"""Connections from the network as uvicorn takes them: few enough, from where sites are, and none that keeps us waiting.
+"""Limits for connections from the network: their number, their networks, and how long they may keep us waiting.
 
 A client may owe us the headers of its first or next request, or the body of a request that needs no key.
-uvicorn waits for these as long as a byte comes now and then, or for ever.
+uvicorn waits for these without limit, or as long as a byte comes now and then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-SECONDS_TO_ASK = 10.0  # until a connection has sent its first request's headers; twice that for what it owes later
+SECONDS_TO_ASK = 10.0  # for the headers of a connection's first request; twice that for what it owes later
 MOST_CONNECTIONS = 2048  # from the network at once; a site needs a few
 
 
@@ -32,7 +32,7 @@ def guarded(
     most: int = MOST_CONNECTIONS,
     keyless: Collection[str] = (),
 ) -> type[asyncio.Protocol]:
-    """uvicorn's HTTP protocol with these limits on all connections but those to the inner address.
+    """uvicorn's HTTP protocol with these limits on all connections except those to the inner address.
 
     `keyless` are paths to which anybody may send a body.
     """
@@ -64,7 +64,7 @@ def guarded(
             self._timer = self.loop.call_later(seconds, self._look)
 
         def _waits(self) -> bool:
-            """Whether the client owes something; not a site that sends a large body, nor where the answer is ours."""
+            """Whether the client owes something: not if a site sends a large body, or if we owe the answer."""
             begun = self.conn.their_state is h11.SEND_BODY and not self.cycle.response_complete
             answered = self.conn.their_state is h11.IDLE or self.cycle.response_complete
             return answered or (begun and self.scope["path"] in keyless)

@@ -1,4 +1,4 @@
-"""The page that a site's administrator finds in the folder handed over: `instructions.md`, filled in."""
+"""The page for a site's administrator in the folder that is handed over: `instructions.md`, filled in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def page(config: FederationConfig, site: SiteConfig) -> str:
-    """What to do, what is sent, what is not, and what to do when it does not work; in Markdown, on one page."""
+    """What to do, what is sent and what is not, and what to do about errors, in Markdown."""
     host, _, port = config.address.rpartition(":")
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return template.format(
@@ -34,14 +34,20 @@ def _group(shared: SharedData) -> str:
 
 
 def _histograms(config: FederationConfig) -> str:
-    """What a fairness target adds to what is sent."""
+    """What is sent because of a fairness target."""
     if config.target is None:
         return ""
+    blind = (
+        "- For a rule without the group, also: in as many rounds, the weights and the mean loss of a second model,\n"
+        "  which predicts the group; then, without cells of too few rows, for how many held-out rows of each label\n"
+        "  and group it predicts their own group, and how many of them each of many rules predicts favourable.\n"
+    )
     return (
         f"- At the end, for the fairness target {config.target}: how many training and held-out rows of each label\n"
         "  and group get which score of the final model (in steps of 1/16 of a logit), without cells of too few\n"
         "  rows.\n"
         "  Set `histograms = false` in `site.toml` to send none.\n"
+        f"{blind if config.blind else ''}"
     )
 
 

@@ -1,8 +1,8 @@
-"""Whoever looks for messages is told to look again when there may be one, instead of looking every few seconds.
+"""Long polling: a request for messages is answered as soon as there may be one, instead of being sent again and again.
 
-A look that finds none is held until somebody has sent some, to whomever, and then answered as it was: empty. The site
-looks again at once. So a message is only handed to a site that was heard a moment ago, and a site that dies while its
-look is held takes no message with it.
+A request that finds no message is held until a message was sent to anybody, and then answered as it was: empty. The
+site asks again at once. So a message only goes to a site that was heard a moment ago, and a site that dies while its
+request is held takes no message with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from ffalm.federate.deploy.bundle import COLLECT, GIVE, SEND, TAKE
 from ffalm.federate.deploy.fleet_gateway import App, Receive, Scope, Send
 
-#: By the path of a look: how many seconds it is held at most, and the paths by which what it looks for is sent.
+#: By the path of a request for messages: the most seconds that it is held, and the paths on which these are sent.
 LOOKS = {
     TAKE: (15.0, (SEND, "/v1/runtime/push-object")),  # a site takes its connection for lost after 30
     COLLECT: (1.0, (GIVE, "/v1/fleet/push-object")),  # the run watches deadlines in between
@@ -23,7 +23,7 @@ _QUIET = 0.02  # seconds without any part of a message on its way, after which m
 
 
 class LongPolling:
-    """An application whose empty answers to looks are held until there is news."""
+    """An application that holds empty answers to requests for messages until there is news."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -32,7 +32,7 @@ class LongPolling:
         self._ending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on; hold the answer to a look that found nothing."""
+        """Pass a request on; hold the answer to a request that found no message."""
         path = scope.get("path")
         look = next((look for look, (_, sent_by) in LOOKS.items() if path in sent_by), None)
         if path in LOOKS:
@@ -79,12 +79,12 @@ class LongPolling:
 
 
 def _is_empty(answer: list[MutableMapping[str, Any]]) -> bool:
-    """Whether an answer says that there is no message: an empty bundle has no bytes."""
+    """Whether an answer has no message: an empty bundle has no bytes."""
     return bool(answer) and answer[0].get("status") == 200 and not any(part.get("body") for part in answer)
 
 
 async def _first_of(news: Awaitable[Any], gone: Awaitable[Any], seconds: float) -> None:
-    """Wait for news, for the other side to hang up, or until time is over."""
+    """Wait for news, the end of the connection, or the timeout."""
     waiting = [asyncio.ensure_future(news), asyncio.ensure_future(gone)]
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

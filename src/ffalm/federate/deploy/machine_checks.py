@@ -1,4 +1,4 @@
-"""What the doctor looks at: versions, disk and limits here; certificates, ports and clocks, connecting as sites do."""
+"""The doctor's checks: versions, disk and limits; certificates, ports and clocks, with a connection like a site's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CLOSE = 3.0
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, how it is, and what to do where it is not well."""
+    """What was checked, the result, and what to do if it is not ok."""
 
     name: str
     level: Level
@@ -42,7 +42,7 @@ class Check:
 
 
 def versions(others: Path) -> Iterator[Check]:
-    """What is installed here, and what the other side said that it has (`versions.json` in a folder)."""
+    """The versions installed here and, from `versions.json` in a folder, on the other side."""
     yield Check("python", "ok", ".".join(map(str, sys.version_info[:3])))
     for package in _PACKAGES:
         try:
@@ -78,7 +78,7 @@ def file_limit() -> Check:
 
 
 def proxy(host: str) -> Check:
-    """Whether a proxy of the environment stands between this machine and the coordinator."""
+    """Whether connections to the coordinator go through a proxy of the environment."""
     found = urllib.request.getproxies()
     named = [f"{scheme}_proxy" for scheme in ("https", "all") if found.get(scheme)]
     if not named:
@@ -87,7 +87,7 @@ def proxy(host: str) -> Check:
         return Check("proxy", "ok", f"{', '.join(named)} is set, and no_proxy leaves {host} out")
     return Check(
         "proxy", "warn", f"{', '.join(named)} is set: connections to {host} go through it; add {host} to no_proxy if "
-        "it does not let TLS through unread"
+        "it intercepts TLS"
     )  # fmt: skip
 
 
@@ -129,11 +129,11 @@ def authority(file: Path) -> Check:
 
 
 def server_certificate(folder: Path) -> Check:
-    """Whether the coordinator's certificate is valid, by the authority, and of its key."""
+    """Whether the coordinator's certificate is valid, signed by the authority, and of its key."""
     file = folder / "server.pem"
     again = "start the coordinator again, which makes new ones"
     if not server_key_matches(folder):
-        return Check("server certificate", "fail", f"{file} and server.key do not fit, or not ca.crt: {again}")
+        return Check("server certificate", "fail", f"{file} does not belong to server.key or ca.crt: {again}")
     return _dates("server certificate", file, "start the coordinator again, which renews it")
 
 
@@ -151,12 +151,16 @@ def port_free(host: str, port: int) -> Check:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port), family=family).close()
     except OSError as error:
-        return Check(f"port {port}", "fail", f"cannot be listened on ({error.strerror}): stop what does, or change it")
+        return Check(
+            f"port {port}",
+            "fail",
+            f"cannot be listened on ({error.strerror}): stop the process that does, or change it",
+        )
     return Check(f"port {port}", "ok", "free; the coordinator is not running")
 
 
 def connection(host: str, port: int, trusted: Path) -> list[Check]:
-    """Connect by TLS as a site does, and compare the clock with the other side's."""
+    """Connect by TLS as a site does, and compare the clocks."""
     name = f"port {port}"
     try:
         context = ssl.create_default_context(cafile=str(trusted))
@@ -169,15 +173,21 @@ def connection(host: str, port: int, trusted: Path) -> list[Check]:
     except ssl.SSLCertVerificationError as error:
         return [Check(name, "fail", f"TLS: the certificate there {why_untrusted(error.verify_message)}")]
     except socket.gaierror:
-        return [Check(name, "fail", f"{host} is not known: check the address and this machine's DNS")]
+        return [Check(name, "fail", f"the host {host} is unknown: check the address and this machine's DNS")]
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return [Check(name, "fail", f"no TLS connection to {host}:{port} ({reason}): is it running, and let through?")]
+        return [
+            Check(
+                name,
+                "fail",
+                f"no TLS connection to {host}:{port} ({reason}): is it running, and is a firewall in the way?",
+            )
+        ]
     return [Check(name, "ok", f"TLS to {host}:{port}"), clock(date, before, after)]
 
 
 def clock(date: str | None, before: datetime.datetime, after: datetime.datetime) -> Check:
-    """This machine's clock against the Date header of an answer that came between two moments."""
+    """This machine's clock compared with the Date header of an answer that came between two moments."""
     try:
         theirs = parsedate_to_datetime(date or "").replace(tzinfo=datetime.UTC)
     except ValueError:

@@ -30,12 +30,12 @@ _SECONDS_TO_WAIT = 60.0
 
 @dataclass(frozen=True)
 class Change:
-    """What was done, for the command to tell."""
+    """What was done, for the command to report."""
 
     site: str
-    registered: bool  # whether a running coordinator has let the new key in, or shut the old one out
+    registered: bool  # whether a running coordinator has registered the new key, or unregistered the old one
     secure: bool  # whether the other sites need the new public key
-    short: int = 0  # how many sites are missing to the rule `min_sites`
+    short: int = 0  # how many sites are too few for the rule `min_sites`
 
 
 def add_site(folder: FederationFolder, name: str, public_key: Path | None = None) -> Change:
@@ -61,9 +61,9 @@ def add_site(folder: FederationFolder, name: str, public_key: Path | None = None
 
 
 def remove_site(folder: FederationFolder, name: str) -> Change:
-    """Take a site out for good: its key is refused from now on. Its folder stays where it is.
+    """Remove a site: its key is refused from now on. Its folder stays where it is.
 
-    A site that is out already is taken out again: a command that was killed may not have shut its key out.
+    A site that was removed before is removed again: a command that was killed may not have unregistered its key.
     """
     with _alone(folder):
         settings = folder.facts
@@ -116,7 +116,7 @@ def rotate_server_key(folder: FederationFolder, authority: bool = False) -> None
 
 
 def _with_enough_sites(settings: Mapping[str, Any], folder: FederationFolder) -> FederationConfig:
-    """Settings that are checked but for the rule `min_sites`: several sites may have to be added, one by one."""
+    """Settings, checked except for the rule `min_sites`: several sites may have to be added, one by one."""
     count = len(set(settings["sites"]) - set(settings.get("removed", ())))
     rules: Mapping[str, Any] = settings.get("rules", {})
     enough = {**rules, "min_sites": min(int(rules.get("min_sites", 2)), count)}
@@ -137,7 +137,7 @@ def _alone(folder: FederationFolder) -> Iterator[None]:
 
 
 def _require_new_key(folder: FederationFolder, public_key: Path | None) -> None:
-    """Refuse a file without a public key, and one that some site has or had."""
+    """Refuse a file without a public key, and a key that some site has or had."""
     if public_key is None:
         return
     new = fingerprint(public_key)
@@ -150,14 +150,14 @@ def _require_new_key(folder: FederationFolder, public_key: Path | None) -> None:
 
 
 def _take_key(folder: FederationFolder, name: str, public_key: Path | None) -> None:
-    """Put a key that the site made in the place of ours, whose private half is deleted."""
+    """Put a key that the site made in place of ours, whose private half is deleted."""
     if public_key is not None:
         write_atomic(folder.site(name) / PUBLIC, public_key.read_bytes())
         (folder.site(name) / PRIVATE).unlink(missing_ok=True)
 
 
 def _registered(folder: FederationFolder) -> bool:
-    """Tell a coordinator that is running; one that is not does it when it starts."""
+    """Register keys with a running coordinator; otherwise it does so when it starts."""
     coordinator = CoordinatorProcess(folder)
     if coordinator.process.pid() is None:
         return False

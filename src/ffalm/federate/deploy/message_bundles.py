@@ -78,9 +78,9 @@ class MessageBundles:
 
 
 def take(state: Any, node: int) -> list[bytes]:
-    """The next message for a node: Flower's answer to a look, then objects; nothing where there is none.
+    """The next message for a node: Flower's answer, then objects; nothing if there is none.
 
-    A message that is complete counts as received.
+    A complete message counts as received.
     """
     store = state.object_store
     found = fleet_handlers.pull_messages(PullMessagesRequest(node=Node(node_id=node)), state, store)
@@ -88,7 +88,7 @@ def take(state: Any, node: int) -> list[bytes]:
 
 
 def give(state: Any, node: int, parts: list[bytes]) -> list[bytes]:
-    """Store a node's answer, given as Flower's request and objects; says which are still missing."""
+    """Store a node's answer, from Flower's request and objects; Flower's answer, with the objects still missing."""
     request = PushMessagesRequest.FromString(parts[0])
     (message,) = request.messages_list
     if {request.node.node_id, message.metadata.src_node_id} != {node}:
@@ -98,13 +98,13 @@ def give(state: Any, node: int, parts: list[bytes]) -> list[bytes]:
 
 
 def send(state: Any, task: Any, parts: list[bytes]) -> list[bytes]:
-    """Store a run's questions, given as Flower's request and objects; says which are still missing."""
+    """Store a run's questions, from Flower's request and objects; Flower's answer, with the objects still missing."""
     stored = runtime_handlers.push_messages(PushAppMessagesRequest.FromString(parts[0]), state, task)
     return [_stored(state, task.run_id, stored, parts[1:])]
 
 
 def collect(state: Any, task: Any, parts: list[bytes]) -> list[bytes]:
-    """The answers to a run's questions that are there, given the questions' numbers; nothing where there are none."""
+    """The answers so far to a run's questions, given the questions' numbers; nothing if there are none."""
     questions = [number.decode() for number in parts]
     try:
         found = _answers(state, task, questions)
@@ -124,7 +124,7 @@ def _answers(state: Any, task: Any, questions: list[str]) -> PullAppMessagesResp
 
 
 def _with_objects(store: Any, found: Any) -> list[bytes]:
-    """The objects of messages, as many as fit; those of messages that are complete are no longer kept."""
+    """The objects of messages, as many as fit; those of complete messages are deleted."""
     parts, left = list[bytes](), MOST_BYTES
     for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
         wanted = {number: store.get(number) for number in numbers_in(tree)}
@@ -137,7 +137,7 @@ def _with_objects(store: Any, found: Any) -> list[bytes]:
 
 
 def _stored(state: Any, run: int, stored: Any, parts: list[bytes]) -> bytes:
-    """Store objects that a message was said to have; the answer, with those that are still missing."""
+    """Store the announced objects of a message; Flower's answer, with those still missing."""
     given = objects_in(parts)
     missing = [number for number in stored.objects_to_push if number not in given]
     for number in stored.objects_to_push:
@@ -162,7 +162,7 @@ def _task(scope: Scope, state: Any) -> Any:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """A request's body; None where it is larger than any bundle, or the connection was lost before its end."""
+    """A request's body; None if it is larger than any bundle, or the connection was lost before its end."""
     parts, size = [], 0
     while True:
         message = await receive()

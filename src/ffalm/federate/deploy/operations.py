@@ -1,4 +1,4 @@
-"""Bringing a coordinator and its sites up and down: what the commands do, told in one sentence where it fails."""
+"""Starting and stopping a coordinator and its sites, with one sentence if that fails."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _SECONDS_TO_START = 180.0  # one that ends before is noticed at once
 _SECONDS_TO_CONNECT = 5.0
 _CALLS_AT_ONCE = 4
 _LOOPBACK = "127.0.0.1"
-_ON_LOOPBACK = {"0.0.0.0": _LOOPBACK, "::": "::1"}  # who listens on all addresses
+_ON_LOOPBACK = {"0.0.0.0": _LOOPBACK, "::": "::1"}  # for a process that listens on all addresses
 _SECONDS_BETWEEN_TRIES = 3.0
 _SECONDS_TO_LET_IN = 45.0
 _SECONDS_BETWEEN_LOOKS = 0.1
 _UNKNOWN_KEY = "[code: 2004]"
 _REFUSALS = {
     "[code: 2001]": "asks for keys that this site does not show: start it without --insecure",
-    _UNKNOWN_KEY: f"does not know this site's key, it is not registered (send {PUBLIC} to the coordinator), or a copy "
-    "of this folder is connected already",
+    _UNKNOWN_KEY: f"does not know this site's key; either it is not registered (send {PUBLIC} to the coordinator), or "
+    "a copy of this folder is connected already",
     site_node.REFUSED: "refuses this site's signature: set both clocks by NTP, or send it the site's "
     f"new {PUBLIC} if the key was replaced",
 }
@@ -50,7 +50,7 @@ _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
 class Registered(TypedDict):
-    """A key that was let in: its fingerprint and the number of its node, None where it was shut out once, for good."""
+    """A registered key: its fingerprint and its node's number, None if that was unregistered, which is for good."""
 
     key: str
     node: int | None
@@ -67,7 +67,7 @@ class CoordinatorProcess:
         self._registered = folder.coordinator / "registered.json"
 
     def start(self, listen: str | None = None, insecure: bool = False) -> None:
-        """Start the SuperLink, let the sites' keys in, and return when sites may come."""
+        """Start the SuperLink, register the sites' keys, and return when sites can connect."""
         port = self.folder.address[1]
         listen = listen or self.usual_listen
         running = self.process.pid()
@@ -101,14 +101,14 @@ class CoordinatorProcess:
 
     @property
     def usual_listen(self) -> str:
-        """The address to listen on where none is asked for: loopback if sites call it so, otherwise all of its kind."""
+        """The default address to listen on: loopback if sites call it there, otherwise all addresses."""
         host = self.folder.address[0]
         if host in ("localhost", "::1") or host.startswith("127."):
             return host
         return "::" if ":" in host else "0.0.0.0"
 
     def require_running(self) -> None:
-        """Refuse to go on without a coordinator; one that is starting is waited for."""
+        """Raise `UserError` if the coordinator is not running; wait for one that is starting."""
         deadline = time.monotonic() + _SECONDS_TO_START
         while self.process.pid() is not None and not self.control.configured and time.monotonic() < deadline:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -120,12 +120,12 @@ class CoordinatorProcess:
         )
 
     def nodes(self) -> dict[str, int | None]:
-        """The number of each registered site's node, as far as it is known."""
+        """The number of each registered site's node, if it is known."""
         return {site: entry["node"] for site, entry in (self._entries() or {}).items()}
 
     @property
     def inside(self) -> str:
-        """The address at which this machine reaches it, where it listens as usual."""
+        """The address at which this machine reaches it, if it listens on its default address."""
         return _ON_LOOPBACK.get(self.usual_listen, self.usual_listen)
 
     @property
@@ -148,14 +148,14 @@ class CoordinatorProcess:
         return [*command, "--enable-supernode-auth"]
 
     def register_keys(self) -> None:
-        """Let in exactly the keys that lie in the sites' folders now.
+        """Register exactly the keys that are in the sites' folders now.
 
-        Which ones were let in before the database says: whoever was killed here may not have noted it.
+        The database knows which keys are registered; `registered.json` may lack some if a command was killed here.
         """
         require(
             self._entries() is not None,
-            f"The file {self._registered} is missing or damaged, and it says which keys were let in: restore it, or "
-            f"delete {self._database} to let in exactly the keys in the sites' folders.",
+            f"The file {self._registered} of registered keys is missing or damaged: restore it, or delete "
+            f"{self._database} to register exactly the keys in the sites' folders.",
         )
         keys = {site: fingerprint(self.folder.site(site) / PUBLIC) for site in self.folder.sites}
         present = registered_nodes(self._database)
@@ -169,7 +169,7 @@ class CoordinatorProcess:
         write_atomic(self._registered, json.dumps(entries, indent=2))
 
     def _entries(self) -> dict[str, Registered] | None:
-        """The keys that were let in; None where that is not known."""
+        """The registered keys; None if they are not known."""
         try:
             entries: dict[str, Registered] = read_json(self._registered)
         except (OSError, ValueError):
@@ -187,18 +187,18 @@ class SiteProcess:
         self._given_up = threading.Event()
 
     def start(self, wait: float, insecure: bool = False) -> None:
-        """Start the process and return when the coordinator has let it in; raises where it is refused.
+        """Start the process and return when the coordinator has admitted it; raises if it is refused.
 
-        A site that died a moment ago still counts as connected, and Flower refuses it in the words it has for unknown
-        keys. So one that was let in before tries again, as long as it may wait. One that never was does so for a while:
-        a coordinator that was started beside it listens before it has let all keys in.
+        A site that died a moment ago still counts as connected, and Flower refuses it with the message for unknown
+        keys. So a site that was admitted before tries again for up to `wait` seconds. One that never was tries for a
+        while: a coordinator that is starting listens before it has registered all keys.
         """
         running = self.process.pid()
         require(running is None, f"The site {self.folder.name} is running already, as process {running}.")
         upgrade(self.folder.path)
         command, deadline = self._command(insecure), time.monotonic() + wait
         patient = deadline  # until when a refused site tries again
-        refused = ""  # what the last refused try said; the one after it may be cut short by the deadline
+        refused = ""  # the log of the last refused try; the deadline may cut the next one short
         self.process.clear()
         while True:
             self.process.start(command, self.folder.logs)
@@ -219,7 +219,7 @@ class SiteProcess:
         raise UserError(self._why(refused or said, ended, wait))
 
     def give_up(self) -> None:
-        """Stop, and let nobody who waits in `start` try again."""
+        """Stop, and end all attempts in `start`."""
         self._given_up.set()
         self.process.stop()
 
@@ -227,11 +227,11 @@ class SiteProcess:
         return site_node.LET_IN in said or _refusal(said) is not None or self._given_up.is_set()
 
     def _why(self, said: str, ended: bool, wait: float) -> str:
-        """Why the site did not get in, in one sentence."""
+        """Why the site was not admitted, in one sentence."""
         name, where = self.folder.name, "the coordinator at {}:{}".format(*self.folder.address)
         refusal = _refusal(said)
         if refusal is not None:
-            return f"The site {name} was not let in: {where} {refusal}."
+            return f"The site {name} was not admitted: {where} {refusal}."
         if ended:
             return f"The site {name} could not be started: see {self.process.log}."
         return f"The site {name} cannot reach {where} within {wait:g} s: {_obstacle(*self.folder.address)}"
@@ -250,7 +250,7 @@ class SiteProcess:
 
 
 def processes_of(path: Path) -> dict[str, FlowerProcess]:
-    """The processes that a folder, the federation's or a site's, may have on this machine, by who they are."""
+    """The processes of a federation or site folder on this machine, by name."""
     if (path / "site.toml").is_file():
         site = SiteProcess(SiteFolder.find(path))
         return {site.folder.name: site.process}
@@ -261,10 +261,10 @@ def processes_of(path: Path) -> dict[str, FlowerProcess]:
 
 
 def stop_all(processes: dict[str, FlowerProcess]) -> list[str]:
-    """End these, sites before the coordinator; the names of those that there was anything to end of.
+    """End these, sites before the coordinator; the names of those that were running.
 
-    A site that can sign off is let in again at once; of one that could not, the coordinator believes for up to a minute
-    that it is there. Secrets of secure sums go with it, which a site that missed the end of a run still has.
+    A site that could sign off is admitted again at once; otherwise the coordinator takes it for connected for up to a
+    minute. Secrets of secure sums, which a site that missed the end of a run still has, are deleted.
     """
     last = [COORDINATOR] if COORDINATOR in processes else []
     sites = [who for who in processes if who not in last]
@@ -283,23 +283,23 @@ def _refusal(said: str) -> str | None:
 
 
 def _obstacle(host: str, port: int) -> str:
-    """What keeps this machine from a coordinator that does not answer, and what to do."""
+    """Why this machine cannot reach a coordinator that does not answer, and what to do."""
     proxies = urllib.request.getproxies_environment()
     named = [f"{scheme}_proxy" for scheme in ("https", "all") if proxies.get(scheme)]
     if named and not urllib.request.proxy_bypass(host):
         return (
-            f"connections go through the proxy that the variable {named[0]} names; let it pass TLS to {host}:{port} on "
-            f"unread, or add {host} to no_proxy."
+            f"connections go through the proxy in the variable {named[0]}; it must not intercept TLS to "
+            f"{host}:{port}, or add {host} to no_proxy."
         )
     try:
         socket.create_connection((host, port), timeout=_SECONDS_TO_CONNECT).close()
     except socket.gaierror:
-        return f"this machine knows no {host}; check the address in coordinator.toml and this machine's DNS."
+        return f"the host {host} is unknown; check the address in coordinator.toml and this machine's DNS."
     except ConnectionRefusedError:
         return "nothing listens there; is the coordinator running, and is that its port (coordinator.toml)?"
     except OSError as error:
-        return f"no connection ({error.strerror or error}); let outgoing TCP to it through your firewall."
-    return "something listens there, but not as expected; do both or neither of you use --insecure?"
+        return f"no connection ({error.strerror or error}); allow outgoing TCP to it in your firewall."
+    return "something else listens there, or only one side uses --insecure."
 
 
 def _answers(host: str, port: int) -> bool:
@@ -315,8 +315,7 @@ def _require_free(host: str, port: int, otherwise: str) -> None:
         fleet_gateway.listener(host, port).close()
     except OSError as error:
         why = "The coordinator cannot listen on"
-        if error.errno in (errno.EADDRINUSE, errno.EACCES):
-            raise UserError(
-                f"{why} {host}:{port} ({os.strerror(error.errno)}): stop what does, or {otherwise}."
-            ) from None
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):  # EACCES: a port that only root may listen on
+            first = "stop the process that does, or " if error.errno == errno.EADDRINUSE else ""
+            raise UserError(f"{why} {host}:{port} ({os.strerror(error.errno)}): {first}{otherwise}.") from None
         raise UserError(f"{why} {host}, which is no address of this machine: name another by --listen.") from None

@@ -3,9 +3,9 @@
 An escape sequence in a site's name or message, which came from another machine, would act on the terminal of the
 operator who reads the log.
 
-A process and all below it write to one file that they inherited open for appending, so the file cannot be renamed under
-them: its content is copied to FILE.1 and the file is cut to nothing, as `copytruncate` of logrotate does. What is
-written in the instant between the last read and the cut is lost.
+A process and all below it write to one file that they inherited open for appending, so it cannot be renamed: its
+content is copied to FILE.1 and the file is truncated, as `copytruncate` of logrotate does. What is written between the
+last read and the truncation is lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHUNK = 2**20
 
 
 def without_control_characters(text: str) -> str:
-    """The text with everything that moves a cursor or changes a terminal escaped; lines stay lines."""
+    """The text with all control characters except line feeds and tabs escaped."""
     return "".join(letter if letter.isprintable() or letter in _KEPT else repr(letter)[1:-1] for letter in text)
 
 
@@ -49,12 +49,12 @@ class SafeRecord(logging.LogRecord):
 
 
 def escape_records() -> None:
-    """Let no logger of this process, Flower's included, write control characters of a message."""
+    """Escape control characters in the messages of all loggers of this process, including Flower's."""
     logging.setLogRecordFactory(SafeRecord)
 
 
 def start_log(pattern: str = "%(asctime)s %(message)s") -> None:
-    """Write what this package says to standard error, which is the process's log file."""
+    """Write this package's log to standard error, which is the process's log file."""
     log = logging.getLogger("ffalm.federate")
     if not log.handlers:
         handler = logging.StreamHandler()
@@ -86,12 +86,12 @@ def rotate(file: Path, logs: Logs) -> bool:
 
 
 def environment_of(file: Path, logs: Logs) -> dict[str, str]:
-    """What a process is told, so that it can keep its own log within bounds."""
+    """Environment variables by which a process rotates its own log."""
     return {_FILE: str(file), _BYTES: str(logs.max_megabytes), _KEEP: str(logs.keep)}
 
 
 def keep_rotating(seconds: float = _SECONDS) -> threading.Event:
-    """Look at the size of this process's log now and then, for as long as it lives or until the event is set."""
+    """Rotate this process's log when it is too large, until the process ends or the event is set."""
     ended = threading.Event()
     if _FILE not in os.environ:
         return ended
@@ -106,7 +106,7 @@ def keep_rotating(seconds: float = _SECONDS) -> threading.Event:
 
 
 def _keep_copy(log: int, file: Path, keep: int) -> None:
-    """Copy a log to FILE.1, and make the older ones older: only once the copy is whole, since the disk may be full."""
+    """Copy a log to FILE.1 and renumber older ones, once the copy is complete: the disk may be full."""
     whole = _numbered(file, 0)
     try:
         _copy(log, whole)

@@ -1,8 +1,8 @@
-"""Flower's processes of one machine: started, recognised and ended by the folder they belong to.
+"""Flower's processes on one machine: started, recognised and ended by the folder they belong to.
 
-Each folder (the coordinator's, a site's) has one main process with a pid file and a log; Flower starts more of them
-below it, some detached. All carry the folder's mark in a variable of their environment, so that whatever is found by
-a pid is known to be ours before it is ended, and nothing is left behind.
+Each folder (the coordinator's, a site's) has one main process with a pid file and a log; Flower starts more processes
+below it, some detached. All have the folder's mark in an environment variable, so that a process found by its pid is
+known to be ours before it is ended, and none is left behind.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OURS = {**QUIET, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5", "PYTHONUNBUFFERED"
 
 
 def executable(name: str) -> str:
-    """A command of the environment this Python runs in, whether or not PATH leads there."""
+    """The path of a command in this Python's environment, even if that is not in PATH."""
     beside = Path(sys.executable).parent / name
     path = str(beside) if beside.exists() else shutil.which(name)
     if path is None:
@@ -45,7 +45,7 @@ def executable(name: str) -> str:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What a Flower process of this home is told: no telemetry, no installing, one thread, no proxy to itself."""
+    """The environment of a Flower process: no telemetry, no installing, one thread, no proxy for loopback."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
     own = ["127.0.0.1", "localhost"]
     without_proxy = ",".join([*filter(None, [os.environ.get("no_proxy") or os.environ.get("NO_PROXY")]), *own])
@@ -63,14 +63,14 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def mark(home: Path) -> str:
-    """What tells the processes of one home from all others."""
+    """The mark of all processes of a home."""
     return hashlib.sha256(str(home).encode()).hexdigest()[:24]
 
 
 def temporary(home: Path) -> Path:
-    """Where the processes of a home put temporary files, which those that are killed leave behind.
+    """The temporary folder of a home's processes, where killed ones leave files behind.
 
-    Not in the home, and of a short name, since the path of a socket may have 107 bytes at most.
+    It is outside the home and has a short name, since the path of a socket may have at most 107 bytes.
     """
     return Path(tempfile.gettempdir()) / f"ffalm-{mark(home)[:8]}"
 
@@ -89,8 +89,8 @@ class FlowerProcess:
         self.home = folder.resolve() / "home"
         self.log = folder / f"{name}.log"
         self._pid_file = folder / f"{name}.pid"
-        self._child: subprocess.Popen[bytes] | None = None  # where this very command started it
-        self._said = 0  # where this process's own words begin in the log
+        self._child: subprocess.Popen[bytes] | None = None  # if this command started it
+        self._said = 0  # where this process's output begins in the log
 
     def start(self, command: Sequence[str], logs: Logs | None = None) -> None:
         """Start the process, apart from this one; a folder has one at a time."""
@@ -115,14 +115,14 @@ class FlowerProcess:
             self._until_seen(self._child)
 
     def clear(self) -> None:
-        """End what a killed process left behind; refused where the process itself lives, another's included."""
+        """End what a killed process left behind; refused if the process itself runs, whoever started it."""
         with self._alone():
             self._require_none()
             self._end()
             shutil.rmtree(temporary(self.home), ignore_errors=True)
 
     def pid(self) -> int | None:
-        """The number of the main process while it lives; None once it has ended or its number is another's."""
+        """The pid of the main process; None once it has ended, even if another process has that pid."""
         if self._child is not None and self._child.poll() is None:
             return self._child.pid  # one's own child is known before it can be looked at
         try:
@@ -132,7 +132,7 @@ class FlowerProcess:
         return pid if mark_of(find(pid)) == mark(self.home) else None
 
     def said(self) -> str:
-        """What it has written to its log since this command started it."""
+        """Its output in the log since this command started it."""
         if not self.log.exists():
             return ""
         with open(self.log, "rb") as log:
@@ -140,7 +140,7 @@ class FlowerProcess:
             return log.read().decode("utf-8", "replace")
 
     def wait(self, ready: Callable[[str], bool], seconds: float) -> bool:
-        """Whether what it says became `ready` in time, and before it ended."""
+        """Whether its output became `ready` in time, and before it ended."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             ended = self.pid() is None
@@ -152,14 +152,14 @@ class FlowerProcess:
         return False
 
     def join(self, who: str) -> None:
-        """Return when the main process, started by this very command, was told to end; raises where it broke down."""
+        """Return when the main process, started by this command, was told to end; raises if it failed."""
         assert self._child is not None
         code = self._child.wait()
         self.stop()
         require(code in (0, -signal.SIGTERM), f"{who} ended unexpectedly (code {code}): see {self.log}.")
 
     def stop(self) -> bool:
-        """End the process and all below it, gently first; whether there was anything to end."""
+        """End the process and all below it, at first by SIGTERM; whether any was running."""
         was_running = self._end()
         if self._pid_file.exists() or temporary(self.home).exists():
             with self._alone():
@@ -195,7 +195,7 @@ class FlowerProcess:
                     return
 
     def _is_there(self, pid_file: TextIO) -> bool:
-        """Whether this is the file that others find; a command that ends a process removes it."""
+        """Whether this is still the file at its path; a command that ends a process removes it."""
         try:
             return os.path.samestat(os.fstat(pid_file.fileno()), self._pid_file.stat())
         except FileNotFoundError:
@@ -206,7 +206,7 @@ class FlowerProcess:
         require(running is None, f"It is running already, as process {running}; its log is {self.log}.")
 
     def _until_seen(self, child: subprocess.Popen[bytes]) -> None:
-        """Wait until other commands can tell whose process this is: a program shows no variables as it is loaded."""
+        """Wait until other commands can read the mark: a program shows no variables while it is loaded."""
         deadline = time.monotonic() + _SECONDS_TO_BE_SEEN
         while child.poll() is None and time.monotonic() < deadline:
             if mark_of(find(child.pid)) is not None:
@@ -223,13 +223,13 @@ class FlowerProcess:
         return family(mark(self.home))
 
     def _left(self, known: set[psutil.Process]) -> list[psutil.Process]:
-        """Those of the folder that live: the ones known before, even if cut off since, and any that came after."""
+        """The running processes of the folder: those known before, even if detached since, and new ones."""
         known |= self._family()
         return [process for process in known if lives(process)]
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder that only its owner may enter; refused where somebody else made one of that name."""
+    """Make a folder that only its owner may enter; refused if somebody else made one with that name."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     if sys.platform == "win32":
@@ -241,26 +241,26 @@ def _make_private(folder: Path) -> None:
     )
 
 
-#: The environment variable that says which folder a process belongs to.
+#: The environment variable with the mark of the folder that a process belongs to.
 MARK = "FFALM_FEDERATE"
 
 
 def mark_of(process: psutil.Process | None) -> str | None:
-    """The folder's mark of a process; None where it has none, has ended, or does not let us read its environment."""
+    """The mark of a process; None if it has none, has ended, or its environment cannot be read."""
     with suppress(psutil.Error, OSError):
         return None if process is None or not lives(process) else process.environ().get(MARK)
     return None
 
 
 def find(pid: int) -> psutil.Process | None:
-    """The process of this number."""
+    """The process with this pid."""
     with suppress(psutil.Error, ValueError, OverflowError):
         return psutil.Process(pid)
     return None
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether this very process, not a later one of the same number, still runs."""
+    """Whether this process, not a later one with the same pid, still runs."""
     with suppress(psutil.Error):
         return process.is_running() and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     return False

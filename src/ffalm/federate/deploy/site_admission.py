@@ -1,4 +1,4 @@
-"""Who may send a request from the network: the holder of a registered node key, shown before the body is read."""
+"""Admits requests from the network that show a registered node key, before their body is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from ffalm.federate.deploy.fleet_gateway import Scope
 
-MOST_REFUSALS = 120  # of one address in a minute with 401; the rest of the minute it is 429
+MOST_REFUSALS = 120  # with 401, of one address in a minute; the others get 429
 _MINUTE = 60.0
 _MOST_ADDRESSES = 10_000
 
@@ -28,12 +28,12 @@ class SiteAdmission:
     """Checks the key, the signature and the time in a request's headers, as Flower does after it has read the body."""
 
     known: Callable[[bytes], bool]  # whether a public key is registered
-    enabled: bool = True  # whether sites have to show keys at all
+    enabled: bool = True  # whether sites must show keys
     _refused: dict[str, tuple[float, int]] = field(default_factory=dict)  # by address: since when, how often
 
     @classmethod
     def of(cls, app: Any) -> SiteAdmission:
-        """By the keys that a SuperLink's application has registered."""
+        """With the keys that a SuperLink's application has registered."""
 
         def known(key: bytes) -> bool:
             return app.state.linkstate_factory.state().get_node_id_by_public_key(key) is not None

@@ -1,9 +1,9 @@
 """A site's process: takes the coordinator's questions, has them answered and sends the answers.
 
-It speaks the Fleet API of Flower's SuperLink in place of Flower's SuperNode. That one sleeps for three seconds between
-two looks for a message, starts a Python for each through a third process that polls, opens a port for it on loopback,
-and unpacks the app that came with the run. Here a look lasts until there is a message (`long_polling`), a question goes
-to a process that is ready (`answer_process`), nothing listens on any port, and the app of a run is not even fetched.
+It uses the Fleet API of Flower's SuperLink in place of Flower's SuperNode, which sleeps for three seconds between two
+requests for messages, starts a Python for each message through a third process that polls, opens a port for it on
+loopback, and unpacks the app that came with the run. Here a request lasts until there is a message (`long_polling`), a
+question goes to a process that is ready (`answer_process`), nothing listens on any port, and no app is fetched.
 
     python -m ffalm.federate.deploy.site_node FOLDER HOST:PORT [--insecure]
 """
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ffalm.federate")
 
-#: What the log says, before the number of the node, when the coordinator has let the site in.
+#: The log's line, followed by the number of the node, when the coordinator has admitted the site.
 LET_IN = "Let in by the coordinator as node"
-#: What it says where the coordinator does not take this site's signature.
+#: The log's line when the coordinator refuses this site's signature.
 REFUSED = "The coordinator refuses this site's signature."
 
-_HELD = 0.5  # seconds: a look that took longer was held by the coordinator until there was news
-_SHORT_PAUSE, _LONG_PAUSE = 0.05, 3.0  # seconds between two looks that were not
+_HELD = 0.5  # seconds: the coordinator held a request that took longer until there was news
+_SHORT_PAUSE, _LONG_PAUSE = 0.05, 3.0  # seconds between two requests that it did not hold
 _SHORT_PAUSES = 10  # in a row
 
 
@@ -41,7 +41,7 @@ class SiteNode:
 
     def __init__(self, fleet: FleetClient, answers: AnswerProcess) -> None:
         self._fleet, self._answers = fleet, answers
-        self._quick = 0  # looks in a row that brought nothing and were not held
+        self._quick = 0  # requests in a row that brought nothing and were not held
 
     def serve(self) -> None:
         """Answer until the process is told to end; no error of a question, or of the coordinator, ends it."""
@@ -53,7 +53,7 @@ class SiteNode:
             except RunNotRunningException:
                 log.info("The run that asked has ended.")
             except Exception as error:
-                if not _is_refusal(error):  # said by `_refused`
+                if not _is_refusal(error):  # `_refused` logs it
                     log.exception("A question could not be taken, or its answer not sent; the site goes on.")
                 time.sleep(_LONG_PAUSE)
 
@@ -75,7 +75,7 @@ class SiteNode:
         log.info("Answered: %s, after %.2f s", kind, seconds)
 
     def _pause(self, took: float) -> None:
-        """Before the next look: none where the coordinator held the last one, long where it never does."""
+        """Pause before the next request: not if the coordinator held the last one, long if it never does."""
         if took >= _HELD:
             self._quick = 0
         else:
@@ -84,7 +84,7 @@ class SiteNode:
 
 
 def _no_answer(message: Message) -> Encoded:
-    """What the coordinator is told where the process that was to answer died."""
+    """The error for the coordinator if the answering process died."""
     from flwr.app import Error, Message
     from flwr.common.constant import ErrorCode
 
@@ -99,9 +99,9 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _refused(*_: object) -> None:
-    """Flower interrupts the process that is answered 401; Ctrl-C reaches the command that started this one alone.
+    """Log a refusal: Flower interrupts a process that gets a 401. (Ctrl-C only reaches the command that started this.)
 
-    The site goes on: it is heard again as soon as both clocks are right.
+    The site goes on: it is admitted again as soon as both clocks are right.
     """
     log.error(REFUSED)
 

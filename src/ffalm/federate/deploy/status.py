@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def seen(coordinator: CoordinatorProcess) -> dict[str, Any]:
-    """In plain values: processes here, sites by their status, the training's state, its round and last metrics."""
+    """In plain values: processes here, the sites' status, the state of the training, its round and last metrics."""
     folder = coordinator.folder
     here = {who: process.pid() for who, process in processes_of(folder.path).items()}
     statuses = _statuses(coordinator)
     running = here[COORDINATOR] is not None and follow.under_way(coordinator) is not None
-    records, doing = follow.records(folder), follow.doing(folder)  # after all that takes time: they go together
+    records, doing = follow.records(folder), follow.doing(folder)  # read together, after all that takes time
     done = follow.result(folder) is not None
     scored = [record for record in records if record.get("accuracy") is not None]
     training = "finished" if done else "interrupted" if records else "not started"
@@ -38,7 +38,7 @@ def seen(coordinator: CoordinatorProcess) -> dict[str, Any]:
 
 
 def site_seen(site: SiteProcess) -> dict[str, Any]:
-    """A site as its own machine sees it, in plain values; whether it takes part is known to the coordinator."""
+    """A site as seen from its own machine, in plain values; only the coordinator knows whether it takes part."""
     host, port = site.folder.address
     return {
         "site": site.folder.name,
@@ -76,7 +76,7 @@ def table(found: dict[str, Any]) -> RenderableType:
 
 
 def _statuses(coordinator: CoordinatorProcess) -> dict[str, str]:
-    """What is known of each site: online, offline, or registered and never seen; unknown without a coordinator."""
+    """Each site's status: online, offline, or registered and never seen; unknown without a coordinator."""
     sites = coordinator.folder.sites
     if coordinator.process.pid() is None:
         return dict.fromkeys(sites, "unknown")

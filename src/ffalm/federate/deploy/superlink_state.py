@@ -1,10 +1,10 @@
-"""Where our SuperLink differs from Flower's: what it keeps on disk, and how it starts the processes of runs.
+"""How our SuperLink differs from Flower's: in what it stores on disk, and how it starts the processes of runs.
 
 Flower stores the content of every message in its database. Here contents stay in memory, where they are dropped once
-they are delivered: a SuperLink that restarts has lost the round under way anyway.
+they are delivered: a SuperLink that restarts loses the current round anyway.
 
-Flower starts its SuperExec, which starts the processes of runs, once and never looks again. And it gives each of them
-30 seconds to report, then starts another beside it: on a busy machine none gets through, and the run waits for ever.
+Flower starts its SuperExec, which starts the processes of runs, only once. And it gives each of them 30 seconds to
+report, then starts another beside it: on a busy machine none is in time, and the run waits for ever.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The coordinator's side of an attempt: pass offers on, add up masked words, take the masks off.
+"""The coordinator's side of an attempt: forward offers, add up masked words, remove the masks.
 
-It only ever holds public keys, sealed shares, masked words and, at the end, the shares that take masks off.
+It only ever holds public keys, sealed shares, masked words and, at the end, the shares that remove masks.
 """
 
 from __future__ import annotations
@@ -26,44 +26,45 @@ from ffalm.federate.secure.protocol import (
 )
 from ffalm.federate.secure.shamir import join
 
-Told = Mapping[int, Mapping[int, bytes]]
-"""By who tells: the share of each site's secret that it tells."""
-
+Revealed = Mapping[int, Mapping[int, bytes]]
+"""By the site that reveals them: its share of each site's secret."""
 
 _NO_SECRET = "the shares that it dealt belong to no secret"
 
 
 class TooFew(Exception):
-    """An attempt that cannot be brought to its end: nothing is learnt from it."""
+    """An attempt that cannot be completed: nothing is learned from it."""
 
 
 @dataclass
 class Aggregator:
-    """One attempt to sum, with its sites' public keys. It is used once."""
+    """One attempt at a sum, with its sites' public keys. It is used once."""
 
     run: str
     purpose: str
     keys: Mapping[int, SignedKey]
     neighbours: Mapping[int, tuple[int, ...]]
-    share: float
+    threshold: float  # the share of a circle that must answer to the end
     attempt: str = field(default_factory=lambda: secrets.token_hex(16))
     offers: dict[int, Offer] = field(default_factory=dict)
-    wrong: dict[int, str] = field(default_factory=dict)  # what was wrong with what a site told
-    misdealt: dict[int, Misdealing] = field(default_factory=dict)  # of sites whose shares belong to no secret, proof
+    wrong: dict[int, str] = field(default_factory=dict)  # by client, what was wrong with its offer or shares
+    misdealt: dict[int, Misdealing] = field(
+        default_factory=dict
+    )  # by client, proof that its shares belong to no secret
 
     @classmethod
-    def of(cls, run: str, purpose: str, keys: Mapping[int, SignedKey], neighbours: int, share: float) -> Aggregator:
-        """An attempt with these sites, in circles that are drawn anew."""
-        return cls(run, purpose, keys, ring(sorted(keys), neighbours), share)
+    def of(cls, run: str, purpose: str, keys: Mapping[int, SignedKey], neighbours: int, threshold: float) -> Aggregator:
+        """An attempt with these sites, in newly drawn circles."""
+        return cls(run, purpose, keys, ring(sorted(keys), neighbours), threshold)
 
     def circle(self, client: int) -> Circle:
-        """What a site is told at the beginning."""
+        """What a site is sent at the beginning."""
         peers = {other: self.keys[other] for other in self.neighbours[client]}
         everyone = tuple(sorted(self.keys))
         return Circle(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
 
     def take(self, client: int, offer: Offer) -> None:
-        """Keep a site's offer; raises `UserError` where it is not made for its circle or no other site can use it."""
+        """Keep a site's offer; raises `UserError` if it is not made for its circle or no other site can use it."""
         holders = {client, *self.neighbours[client]}
         made_for = offer.dealing.digests.keys() == holders and offer.sealed.keys() == holders - {client}
         if not made_for or offer.dealing.threshold != self._needed(client):
@@ -76,9 +77,9 @@ class Aggregator:
         self.offers[client] = offer
 
     def accused(self, accusers: Mapping[int, Collection[int]]) -> dict[int, int]:
-        """Those whose keys or offers more than half of their neighbours cannot use, with one who says so.
+        """The sites whose keys or offers more than half of their neighbours cannot use, each with one such neighbour.
 
-        Fewer may be lying themselves, or may have been given something else than the others.
+        Fewer accusers may be lying themselves, or may have received something else than the others.
         """
         found: dict[int, int] = {}
         for client, near in self.neighbours.items():
@@ -88,7 +89,7 @@ class Aggregator:
         return found
 
     def passed(self, client: int) -> dict[int, ForwardedOffer]:
-        """What a site is passed on of its neighbours' offers."""
+        """The part of its neighbours' offers that a site is sent."""
         found = {other: self.offers[other] for other in self.neighbours[client] if other in self.offers}
         return {
             other: ForwardedOffer(
@@ -103,7 +104,7 @@ class Aggregator:
         }
 
     def enough(self, there: Collection[int]) -> bool:
-        """Whether these can bring the attempt to its end: enough of the circle of each site that made an offer."""
+        """Whether these sites can complete the attempt: enough of the circle of each site that made an offer."""
         return len(there) >= 2 and all(
             len(self._within(client, there)) >= self._needed(client) for client in self.offers
         )
@@ -112,21 +113,21 @@ class Aggregator:
         """Who is in the sum, and who made an offer but is not."""
         return sorted(summed), sorted(self.offers.keys() - set(summed))
 
-    def unmasked(self, masked: Mapping[int, Words], told: Told, layout: VectorLayout, question: str) -> Words:
-        """The sum of the words, which answer a question of that fingerprint; raises `TooFew` where the shares do not
-        suffice to take the masks off."""
+    def unmasked(self, masked: Mapping[int, Words], revealed: Revealed, layout: VectorLayout, question: str) -> Words:
+        """The sum of the words, which answer the question with that fingerprint; raises `TooFew` if the shares do not
+        suffice to remove the masks."""
         total = layout.empty()
         for words in masked.values():
             total = added(total, words)
         for client in masked:
-            apply(total, own_mask(self._seed(client, told), self.attempt), add=False)
+            apply(total, own_mask(self._seed(client, revealed), self.attempt), add=False)
         for client in self.offers.keys() - masked.keys():
-            self._remove_dropped(total, client, masked.keys(), self._shared(client, told, kind=1), question)
+            self._remove_dropped(total, client, masked.keys(), self._private_key(client, revealed), question)
         return total
 
-    def _seed(self, client: int, told: Told) -> bytes:
-        """The seed of a site's own mask; where its shares give another than it announced, the site is named."""
-        shares, offer = self._right(client, told, kind=0), self.offers[client]
+    def _seed(self, client: int, revealed: Revealed) -> bytes:
+        """The seed of a site's own mask; if its shares do not give the seed that it announced, the site is named."""
+        shares, offer = self._valid_shares(client, revealed, kind=0), self.offers[client]
         if not belong(shares, offer.dealing):
             self.wrong[client] = _NO_SECRET
             about = self.run, self.purpose, self.attempt, client, self.keys[client][0]
@@ -139,7 +140,7 @@ class Aggregator:
     def _remove_dropped(
         self, total: Words, client: int, summed: Collection[int], private: bytes, question: str
     ) -> None:
-        """Take off the masks that a site which dropped out shares with those in the sum."""
+        """Remove the masks that a site which dropped out shares with those in the sum."""
         pair = KeyPair.of(private)
         if pair.public.hex() != self.offers[client].mask_key:
             self.wrong[client] = "the shares that it dealt do not give its key"
@@ -149,40 +150,40 @@ class Aggregator:
                 key = pair.shared(bytes.fromhex(self.offers[other].mask_key), mask_purpose(self.attempt, question))
                 apply(total, key, add=other > client)
 
-    def _shared(self, client: int, told: Told, kind: int) -> bytes:
-        """A site's secret from its shares; where they belong to none, the site is named."""
+    def _private_key(self, client: int, revealed: Revealed) -> bytes:
+        """The private mask key of a site that dropped out; if its shares belong to no key, the site is named."""
         try:
-            return join(self._right(client, told, kind))
+            return join(self._valid_shares(client, revealed, kind=1))
         except PublicError:
             self.wrong[client] = _NO_SECRET
             raise TooFew(f"the shares of client {client} do not fit together") from None
 
-    def _right(self, client: int, told: Told, kind: int) -> dict[int, bytes]:
-        """As many shares of a site's secret as are needed, all of them as it announced them; others are refused, and
-        who told them named."""
-        right: dict[int, bytes] = {}
-        for teller in self._within(client, told):
-            share = told[teller].get(client)
+    def _valid_shares(self, client: int, revealed: Revealed, kind: int) -> dict[int, bytes]:
+        """As many shares of a site's secret as are needed, all as the site announced them. Other shares are not used,
+        and the sites that revealed them are named."""
+        valid: dict[int, bytes] = {}
+        for holder in self._within(client, revealed):
+            share = revealed[holder].get(client)
             if share is None:
-                self.wrong[teller] = f"it told no share of client {client}"
-            elif digest(share) == self.offers[client].dealing.digests[teller][kind]:
-                right[teller] = share
+                self.wrong[holder] = f"it revealed no share of client {client}"
+            elif digest(share) == self.offers[client].dealing.digests[holder][kind]:
+                valid[holder] = share
             else:
-                self.wrong[teller] = f"it told a share of client {client} that is not the one it was given"
+                self.wrong[holder] = f"it revealed a share of client {client} that is not the one it was given"
         lowest = self._needed(client)
-        if len(right) < lowest:
-            raise TooFew(f"only {len(right)} of the {lowest} shares of client {client} were told")
-        return dict(list(right.items())[:lowest])
+        if len(valid) < lowest:
+            raise TooFew(f"only {len(valid)} of the {lowest} shares of client {client} were revealed")
+        return dict(list(valid.items())[:lowest])
 
     def _within(self, client: int, there: Collection[int]) -> list[int]:
         return [other for other in sorted({client, *self.neighbours[client]}) if other in there]
 
     def _needed(self, client: int) -> int:
-        return needed(len(self.neighbours[client]) + 1, self.share)
+        return needed(len(self.neighbours[client]) + 1, self.threshold)
 
 
 def ring(clients: Sequence[int], neighbours: int) -> dict[int, tuple[int, ...]]:
-    """Each client's neighbours, itself not among them; being neighbours is mutual, and the order is drawn anew."""
+    """Each client's neighbours, in a newly drawn order around a ring; being neighbours is mutual."""
     count = len(clients)
     if count <= neighbours + 1:
         return {client: tuple(other for other in sorted(clients) if other != client) for client in clients}

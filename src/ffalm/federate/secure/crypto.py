@@ -36,7 +36,7 @@ class KeyPair:
         return cls(private, X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw())
 
     def shared(self, other: bytes, purpose: str) -> bytes:
-        """The key that only the owners of the two pairs can compute, another one for each purpose."""
+        """The key that only the owners of the two pairs can compute; each purpose has its own."""
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -51,7 +51,7 @@ class KeyPair:
 
 
 def valid_public_key(text: str) -> bool:
-    """Whether a text is a public key in hexadecimal, and not a point of low order, with which no secret is shared."""
+    """Whether a text is a public key in hexadecimal, and not a point of low order, which gives no shared secret."""
     try:
         key = bytes.fromhex(text)
         _probe().shared(key, "check")
@@ -62,12 +62,12 @@ def valid_public_key(text: str) -> bool:
 
 @cache
 def _probe() -> KeyPair:
-    """A pair that serves to check others' keys alone."""
+    """A pair that only serves to check public keys."""
     return KeyPair.new()
 
 
 def sealed(key: bytes, content: bytes, about: str) -> bytes:
-    """The content, such that only who has the key can read it, and nobody can change it or what it is about."""
+    """The content, encrypted and authenticated together with `about`, by ChaCha20-Poly1305."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -75,7 +75,7 @@ def sealed(key: bytes, content: bytes, about: str) -> bytes:
 
 
 def opened(key: bytes, content: bytes, about: str) -> bytes:
-    """What `sealed` was given; raises `PublicError` where anything was changed."""
+    """The content that was sealed; raises `PublicError` if anything was changed."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
@@ -86,7 +86,7 @@ def opened(key: bytes, content: bytes, about: str) -> bytes:
 
 
 def stream(key: bytes, length: int) -> bytes:
-    """So many bytes that look random to all who lack the key. A key must make one stream only."""
+    """Pseudorandom bytes from a key, which must not be used for a second stream."""
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
@@ -94,5 +94,5 @@ def stream(key: bytes, length: int) -> bytes:
 
 
 def digest(content: bytes) -> str:
-    """A fingerprint, by which a secret that is told later can be checked."""
+    """The SHA-256 digest, by which a secret that is revealed later can be checked."""
     return hashlib.sha256(content).hexdigest()

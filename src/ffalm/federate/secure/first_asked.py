@@ -1,42 +1,73 @@
-"""A number in a question to all sites as it was when the question was first asked.
+"""What a question to all sites was asked with first: a number in it, and the sites whose sum was to be revealed.
 
 A site answers a question once: two secure sums that differ in the largest weight alone would tell, by their difference,
-the answer of the sites that it bounds, and under privacy two that differ in a factor would cancel the noise. But a site
-that comes, or a rule that was changed, moves such numbers while a round is asked for again. So the first one stands
-until the next question, also for a coordinator that was stopped.
+the answer of the sites that it bounds, and under privacy two that differ in a factor would cancel the noise. For the
+same reason a site helps to reveal only one sum of a round. But a site that joins, or a rule that changes, moves such
+numbers and adds sites while a round is asked for again. So what was first stands until the next question, even if the
+coordinator is stopped and started again.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from ffalm.errors import UserError
+from ffalm.settings import build
 from ffalm.system.files import read_json, write_atomic
 
 FILE = "first_asked.json"
 
 
+@dataclass(frozen=True)
+class _Question:
+    purpose: str = ""
+    number: float | None = None
+    sites: tuple[str, ...] = ()
+
+
 @dataclass
 class FirstAsked:
-    """The number of the last question; in the run's folder, where one is given."""
+    """The last question, kept in the run's folder if one is given."""
 
     folder: Path | None = None
-    _last: tuple[str, float] | None = None
+    _last: _Question | None = field(default=None, init=False)
 
     def number(self, purpose: str, now: float) -> float:
         """The number with which a question was asked first; `now` is that of a new one, which is kept."""
-        last = self._last or self._read()
-        if last is None or last[0] != purpose:
-            last = (purpose, now)
-            if self.folder is not None:
-                write_atomic(self.folder / FILE, json.dumps({"purpose": purpose, "number": now}))
-        self._last = last
-        return last[1]
+        last = self._of(purpose)
+        if last.number is not None:
+            return last.number
+        self._keep(replace(last, number=now))
+        return now
 
-    def _read(self) -> tuple[str, float] | None:
+    def summed(self, purpose: str) -> tuple[str, ...]:
+        """The sites of the sum that may have been revealed in answer to a question; empty if none was."""
+        return self._of(purpose).sites
+
+    def reveal(self, purpose: str, sites: Sequence[str]) -> None:
+        """Keep the sites of a sum before they are asked to reveal it."""
+        last = self._of(purpose)
+        if not last.sites:
+            self._keep(replace(last, sites=tuple(sites)))
+
+    def refused(self, purpose: str) -> None:
+        """Forget the sites of a sum that all of them refused to reveal: they have revealed another before."""
+        self._keep(replace(self._of(purpose), sites=()))
+
+    def _of(self, purpose: str) -> _Question:
+        last = self._last or self._read()
+        return last if last.purpose == purpose else _Question(purpose)
+
+    def _keep(self, question: _Question) -> None:
+        self._last = question
+        if self.folder is not None:
+            write_atomic(self.folder / FILE, json.dumps(asdict(question)))
+
+    def _read(self) -> _Question:
         try:
-            kept = read_json(self.folder / FILE) if self.folder is not None else {}
-            return str(kept["purpose"]), float(kept["number"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+            return _Question() if self.folder is None else build(_Question, read_json(self.folder / FILE), "question")
+        except (OSError, ValueError, TypeError, AttributeError, UserError):
+            return _Question()

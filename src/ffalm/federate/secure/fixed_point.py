@@ -1,7 +1,7 @@
 """Numbers as whole numbers modulo a power of two, laid out in words that can be masked and summed.
 
-A record's bound is agreed beforehand and checked before anything is masked; its step is chosen such that as many values
-as there are sites, each within the bound, cannot overflow. So a sum is right or there is none: it never wraps silently.
+A record's bound is agreed beforehand and checked before anything is masked. Its step is chosen so that one value
+of each site, all within the bound, cannot overflow. So a sum is right or there is none: it never wraps silently.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class OutOfRange(UserError):
 
 @dataclass(frozen=True)
 class Record:
-    """Numbers under one bound. Whole numbers keep their every unit; others are rounded to the layout's step."""
+    """Numbers under one bound. Whole numbers are exact; others are rounded to the layout's step."""
 
     name: str
     shape: tuple[int, ...]
     bound: float
-    setting: str  # which setting says the bound, for people
+    setting: str  # the name of the bound in messages
     bits: int = 64
     whole: bool = False
-    weighted: bool = False  # whether a site counts by its weight, which is at most 1
+    weighted: bool = False  # whether a site multiplies it by its weight, which is at most 1
 
     @property
     def size(self) -> int:
@@ -50,25 +50,27 @@ class Record:
 
 @dataclass(frozen=True)
 class VectorLayout:
-    """Which numbers a sum is of, and how many sites may add theirs. Words are in the order of the records' names, since
-    no other is the same at both ends of a wire."""
+    """The numbers that are summed, and the most sites that may add theirs.
+
+    Words are in the order of the records' names, since tensors arrive in any order.
+    """
 
     records: Sequence[Record]
     sites: int
 
     @property
     def ordered(self) -> list[Record]:
-        """The records as their words lie."""
+        """The records in the order of their words."""
         return sorted(self.records, key=lambda record: record.name)
 
     @property
     def key(self) -> str:
-        """A short name for exactly this layout: words of two different ones must never be added."""
+        """A fingerprint of this layout: words of two different layouts must never be added."""
         return hashlib.sha256(repr((self.ordered, self.sites)).encode()).hexdigest()[:16]
 
     def step(self, record: Record) -> float:
-        """The distance of two neighbouring values, a power of two: scaling by it loses nothing."""
-        most = (2 ** (record.bits - 1) - 1) // self.sites  # units of one site, such that all together fit
+        """The rounding step, a power of two: scaling by it loses nothing."""
+        most = (2 ** (record.bits - 1) - 1) // self.sites  # units of one site, so that the sum fits
         exponent = 0 if record.whole else math.floor(math.log2(most / record.bound))
         if not record.whole and math.ldexp(record.bound, exponent) > most:
             exponent -= 1

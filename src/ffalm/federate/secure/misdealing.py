@@ -1,10 +1,10 @@
-"""Proof that a site dealt shares that belong to no secret, which it alone can give.
+"""Proof that a site dealt shares that belong to no secret; only the site itself makes such a proof possible.
 
-Such a site is noticed only when the sum is revealed, and each other site helps to reveal one sum of a round. The sum
-over the others is another one. It tells nothing that the dishonest site and the coordinator could not have known
-together, who know what that site sent. So it is revealed to whoever shows that the site is dishonest, whatever the
-coordinator says: the offer that the site signed, and shares of its seed that it announced, from which another seed
-follows than the one that it announced. Honest sites sign no such offer.
+The false shares are noticed only when the sum is revealed. The others must then reveal a second sum, without that site,
+although a site otherwise helps to reveal only one sum of a round. The second sum shows the coordinator nothing that it
+could not have known together with the dishonest site. So sites reveal it if they are shown a proof: the offer that
+the dishonest site signed, and shares of its seed, as announced in the offer, that do not give the announced seed. An
+honest site signs no such offer, so no coordinator can prove this of one.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Misdealing(AsText):
             and announced
             and len(shares) >= dealing.threshold
             and not belong(shares, dealing),
-            f"What the coordinator shows of {self.name!r} does not prove that it dealt wrong shares.",
+            f"The coordinator's proof that {self.name!r} dealt wrong shares is not valid.",
         )
 
 
 def belong(shares: dict[int, bytes], dealing: Dealing) -> bool:
-    """Whether shares, of which there are enough, give the seed that their dealer announced."""
+    """Whether shares give the seed that their dealer announced; there must be as many as are needed."""
     if any(len(share) != SHARE_BYTES or holder < 0 for holder, share in shares.items()):
         return False
     try:

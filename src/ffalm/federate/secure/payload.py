@@ -1,8 +1,8 @@
-"""What is summed in a round and in the last scoring, and what the sums say.
+"""What is summed in a round and in the last scoring, and how the sums are read.
 
-A site multiplies what is averaged by its rows over the most rows that a site has: who will be in the sum is not known
-before its end, so the division by all rows comes after it. The rows themselves are summed beside, and since everybody's
-are agreed, they and the counts in the Tallies show whether the sum is that of the sites it claims to be of.
+A site multiplies what is averaged by its rows over the most rows that any site has; the division by all rows follows
+after the sum, when it is known which sites are in it. The rows are summed too. Since each site's rows are agreed,
+they and the counts in the Tallies show whether the sum is over the sites that it claims.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ffalm.federate.secure.fixed_point import Record, VectorLayout
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.privacy import LEDGER
 
-_MOST_ROWS = 2.0**40  # a bound of counts that nobody reaches
+_MOST_ROWS = 2.0**40  # more than any count
 
 COUNTS = "counts of rows"
 
 Numbers = dict[str, NDArray[np.float64]]
 
 Uploads = Mapping[str, Sequence[str]]
-"""The parameters over which each of the algorithm's uploads goes."""
+"""The parameters in each of the algorithm's uploads."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RoundSum:
     loss: float  # means over sites
     negative: float
     validation: Tally | None  # None under privacy
-    error: float  # how far rounding to whole units may have moved an entry of the model, at most
+    error: float  # the most that rounding to whole units can have moved an entry of the model
 
 
 def round_layout(
@@ -111,7 +111,7 @@ def round_sum(
     sites: int,
     largest: int,
 ) -> RoundSum:
-    """What the summed numbers of so many sites mean."""
+    """The result of a round from the summed numbers of its sites."""
     rows = int(sums["rows"])
     scale = largest / max(rows, 1)
     model = {}

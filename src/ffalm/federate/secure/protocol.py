@@ -1,20 +1,20 @@
-"""A site's moves in an attempt to sum: offer, mask, confirm, reveal.
+"""A site's moves in an attempt at a sum: offer, mask, confirm, reveal.
 
-offer   makes a fresh pair of keys for masks and a fresh seed for the mask of its own, and shares both out among its
-        circle (its neighbours and itself), each share sealed for who may hold it
+offer   makes a fresh key pair for masks and a fresh seed for the site's own mask, and deals shares of the private key
+        and the seed to its circle (its neighbours and itself), each share sealed for its holder
 mask    opens the shares it was sent, and adds to its words its own mask and one mask with each neighbour that made an
-        offer: the one of the two with the smaller number adds it, the other subtracts it. These masks depend on the
+        offer: the neighbour with the smaller number adds it, the other subtracts it. These masks depend on the
         question too, so that they cancel only among sites that were asked the same
-confirm only where somebody dropped out: signs the list of who is in the sum and who is not, once
-reveal  tells, for each of its circle, either a share of the seed (of those whose words are in the sum) or a share of
-        the private key (of those whose words are not, so that their neighbours' masks can be taken off), never both;
-        where somebody dropped out, only once enough of its circle have signed the same list
+confirm only if a site dropped out: signs, once, the list of who is in the sum and who is not
+reveal  gives, for each site of its circle, either a share of the seed (if that site's words are in the sum) or a share
+        of the private key (if they are not, so that its masks with its neighbours can be removed), never both; if a
+        site dropped out, only once enough of its circle have signed the same list
 
 Public keys and lists are signed with the sites' node keys over run, purpose and attempt, so that a coordinator cannot
-pass on keys of its own or tell sites different lists. `min_sites`, the fewest sites in a sum that a site takes part in,
-is signed too: its answer can be unmasked without its help, so those that hold its shares insist on that number as well.
-A site counts itself and the neighbours whose offers it has checked, since a coordinator can make up any others. All of
-it is arithmetic on plain values; the secrets between two moves are for the caller to keep.
+forward keys of its own or send sites different lists. `min_sites`, the fewest sites in a sum that a site takes part in,
+is signed too: its answer can be unmasked without its help, so the holders of its shares insist on that number as well.
+A site counts itself and the neighbours whose offers it has checked, since a coordinator can make up any others.
+Everything here is arithmetic on plain values; the caller keeps the secrets between two moves.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SignedKey = tuple[str, str, str]
 """A site's name, the public key for messages that are sealed for it, and its signature of both."""
 
 Signatures = Mapping[int, str]
-"""By client, what it signed a list with."""
+"""By client, its signature of a list."""
 
 MOST_SITES = 2**20
 """In a sum; clients are numbered from 0."""
@@ -55,7 +55,7 @@ FEWEST_SITES = 2
 
 
 class Unusable(UserError):
-    """What the coordinator passed on as from the sites `clients` is not theirs, or cannot be used."""
+    """What the coordinator forwarded as from the sites `clients` is not theirs, or cannot be used."""
 
     def __init__(self, errors: Mapping[int, UserError]) -> None:
         said = errors.values()
@@ -64,17 +64,17 @@ class Unusable(UserError):
 
 
 class AsText:
-    """A dataclass that travels, or is kept, as JSON; bytes are written in hexadecimal."""
+    """A dataclass that is sent or stored as JSON, with bytes in hexadecimal."""
 
     what: ClassVar[str] = "message of a secure sum"
 
     def to_text(self) -> str:
-        """As text for the wire, or for the site's own folder."""
+        """The JSON text."""
         return json.dumps(asdict(self), default=bytes.hex)  # type: ignore[call-overload]
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """What `to_text` wrote; raises `PublicError` where it is malformed."""
+        """The inverse of `to_text`; raises `PublicError` if the text is malformed."""
         try:
             values = parsed_json(text)
         except ValueError:
@@ -86,7 +86,7 @@ class AsText:
 
 
 class About(Protocol):
-    """Which attempt something is about."""
+    """Names an attempt."""
 
     @property
     def run(self) -> str:
@@ -103,27 +103,27 @@ class About(Protocol):
 
 @dataclass(frozen=True)
 class Circle(AsText):
-    """What a site is told when an attempt begins: its neighbours' public keys, and how many must answer to the end."""
+    """What a site is sent when an attempt begins: its neighbours' public keys, and how many must answer to the end."""
 
     run: str
     purpose: str  # what is summed: "train 3", "score"
     attempt: str  # a name that no other attempt has
     client: int
-    everyone: tuple[int, ...]  # all clients of the attempt, in whatever circle
-    peers: dict[int, SignedKey]  # hexadecimal, as everything that travels as text
+    everyone: tuple[int, ...]  # all clients of the attempt, in any circle
+    peers: dict[int, SignedKey]
     threshold: int
 
     def key(self, other: int) -> bytes:
-        """A neighbour's public key, which `offer` has found to be one."""
+        """A neighbour's public key, which `offer` has checked."""
         return bytes.fromhex(self.peers[other][1])
 
 
 @dataclass(frozen=True)
 class Dealing:
-    """Whose shares are what, as their dealer announces: a share told later can be checked, and so can the secret."""
+    """What a site announces about the shares it deals, so that they and its seed can be checked when revealed."""
 
-    threshold: int  # shares give a secret
-    seed: str  # the digest of the seed
+    threshold: int  # how many shares give a secret
+    seed: str  # its digest
     digests: dict[int, tuple[str, str]]  # by holder, of both shares
 
     @property
@@ -134,7 +134,7 @@ class Dealing:
 
 @dataclass(frozen=True)
 class Offer(AsText):
-    """What a site lets the others know: nothing here is secret but what is sealed."""
+    """What a site sends for the others: nothing here is secret except what is sealed."""
 
     what: ClassVar[str] = "offer for a secure sum"
 
@@ -147,7 +147,7 @@ class Offer(AsText):
 
 @dataclass(frozen=True)
 class ForwardedOffer:
-    """What the coordinator passes on of one neighbour's offer to one site."""
+    """The part of one neighbour's offer that the coordinator forwards to one site."""
 
     mask_key: str
     min_sites: int
@@ -159,12 +159,12 @@ class ForwardedOffer:
 
 @dataclass(frozen=True)
 class Secrets(AsText):
-    """What a site keeps of an attempt from move to move, for its own eyes."""
+    """What a site keeps to itself from one move of an attempt to the next."""
 
     circle: Circle
     seed: bytes = field(repr=False)
     mask_private: bytes = field(repr=False)
-    held: dict[int, Shares] = field(repr=False)  # shares that this site holds, by whose secrets they are of
+    held: dict[int, Shares] = field(repr=False)  # shares that this site holds, by the client that dealt them
     min_sites: dict[int, int]  # fewest in a sum, as this site and each neighbour that made an offer signed
     mask_keys: dict[int, str] = field(default_factory=dict)  # public, of the neighbours that made an offer
     masked: bool = False
@@ -172,7 +172,7 @@ class Secrets(AsText):
     confirmed: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # who is in the sum and who dropped out, as signed
 
     def vouched(self, clients: Collection[int]) -> int:
-        """How many of these are this site and neighbours whose offers it has checked; nobody vouches for others."""
+        """How many of these are this site and neighbours whose offers it has checked; others do not count."""
         return len(self.held.keys() & set(clients))
 
 
@@ -185,7 +185,7 @@ def introduced(run: str, client: int, own: KeyPair, signer: Signer) -> tuple[str
 def offer(circle: Circle, own: KeyPair, signer: Signer, min_sites: int = FEWEST_SITES) -> tuple[Secrets, Offer]:
     """The first move; `own` is the pair with which this site seals and opens messages.
 
-    Raises `Unusable` where what was passed on as neighbours' keys is not theirs.
+    Raises `Unusable` if keys that were forwarded as neighbours' are not theirs.
     """
     neighbours = sorted(circle.peers)
     holders = sorted([*neighbours, circle.client])
@@ -219,8 +219,8 @@ def offer(circle: Circle, own: KeyPair, signer: Signer, min_sites: int = FEWEST_
         ).hex()
         for other in neighbours
     }
-    marks = {holder: (digest(seeds[holder]), digest(keys[holder])) for holder in holders}
-    dealing = Dealing(circle.threshold, digest(seed), marks)
+    digests = {holder: (digest(seeds[holder]), digest(keys[holder])) for holder in holders}
+    dealing = Dealing(circle.threshold, digest(seed), digests)
     mine = {circle.client: (seeds[circle.client], keys[circle.client])}
     public = pair.public.hex()
     signature = signer.sign(offer_statement(circle, circle.client, public, min_sites, dealing.fingerprint))
@@ -229,12 +229,12 @@ def offer(circle: Circle, own: KeyPair, signer: Signer, min_sites: int = FEWEST_
 
 
 def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, ForwardedOffer], signer: Signer) -> Secrets:
-    """The first half of the second move: open the shares of those that made an offer. There is no way back from it.
+    """The first half of the second move: open the shares of those that made an offer. It cannot be repeated.
 
-    Raises `Unusable` where what was passed on of some of them is not theirs, or cannot be used.
+    Raises `Unusable` if some of the forwarded offers are not their sites', or cannot be used.
     """
     circle = kept.circle
-    require_public(not kept.masked, "This secure sum has had this site's answer already: a mask hides one answer only.")
+    require_public(not kept.masked, "This site has already answered in this secure sum: a mask hides one answer only.")
     require_public(
         passed.keys() <= circle.peers.keys() and len(passed) + 1 >= circle.threshold,
         f"Only {len(passed) + 1} of the {circle.threshold} sites that a secure sum needs made an offer.",
@@ -272,7 +272,7 @@ def accept(kept: Secrets, own: KeyPair, passed: Mapping[int, ForwardedOffer], si
 
 
 def mask(kept: Secrets, words: Words, question: str) -> Words:
-    """The second half: the words as they may leave the site, in answer to a question of that fingerprint."""
+    """The second half: the masked words, in answer to the question with that fingerprint."""
     circle, pair = kept.circle, KeyPair.of(kept.mask_private)
     total = {name: value.copy() for name, value in words.items()}
     apply(total, own_mask(kept.seed, circle.attempt), add=True)
@@ -283,8 +283,8 @@ def mask(kept: Secrets, words: Words, question: str) -> Words:
 
 
 def confirm(kept: Secrets, summed: Collection[int], dropped: Collection[int], signer: Signer) -> tuple[Secrets, str]:
-    """The third move: a signature of the one list that this site takes for true in this attempt."""
-    lists = _fair(kept, summed, dropped)
+    """The third move: sign the one list that this site accepts in this attempt."""
+    lists = _checked_lists(kept, summed, dropped)
     return replace(kept, confirmed=lists), signer.sign(_list_statement(kept.circle, lists))
 
 
@@ -293,12 +293,12 @@ def reveal(
 ) -> dict[int, bytes]:
     """The last move: one share of the secrets of each of this site's circle.
 
-    A share of the seed of a site whose words are in the sum, a share of the key of one whose words are not. A list that
-    would give both of one site, or calls this one dropped, or hides fewer in the sum than one of them takes part in, is
-    refused. So is one with drop-outs that fewer than `threshold` of the circle have signed. A signature that is wrong
-    does not count: it may be a dishonest site's, which must not stop the others.
+    That is a share of the seed of a site whose words are in the sum, and of the private key of one whose words are not.
+    A list is refused if it would give both of one site, names this site as dropped, or has fewer sites in the sum than
+    one of them requires; and a list with drop-outs if fewer than `threshold` of the circle have signed it. A wrong
+    signature does not count: it may be a dishonest site's, which must not stop the others.
     """
-    circle, lists = kept.circle, _fair(kept, summed, dropped)
+    circle, lists = kept.circle, _checked_lists(kept, summed, dropped)
     if lists[1]:
         names = {client: name for client, (name, _, _) in circle.peers.items()}
         signed, wrong = 1, list[str]()
@@ -316,16 +316,18 @@ def reveal(
     return {client: kept.held[client][0 if client in summed else 1] for client in sorted(kept.held)}
 
 
-def _fair(kept: Secrets, summed: Collection[int], dropped: Collection[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The list in order, if it can be true and is no other than the one that this site has signed."""
+def _checked_lists(
+    kept: Secrets, summed: Collection[int], dropped: Collection[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The sorted list, if it can be true and is the one that this site has signed, if it signed any."""
     circle, known = kept.circle, kept.held.keys()
     require_public(kept.masked, "This site has not masked anything for this secure sum.")
     inside, outside = set(summed), set(dropped)
-    fair = circle.client in inside and not inside & outside and known <= inside | outside <= set(circle.everyone)
-    fair = fair and (len(inside), len(outside)) == (len(summed), len(dropped))
+    possible = circle.client in inside and not inside & outside and known <= inside | outside <= set(circle.everyone)
+    possible = possible and (len(inside), len(outside)) == (len(summed), len(dropped))
     lists = tuple(sorted(inside)), tuple(sorted(outside))
     require_public(
-        fair and kept.confirmed in (None, lists),
+        possible and kept.confirmed in (None, lists),
         "The coordinator's list of who is in a secure sum and who is not cannot be true.",
     )
     found = kept.vouched(inside)
@@ -342,7 +344,7 @@ def _fair(kept: Secrets, summed: Collection[int], dropped: Collection[int]) -> t
 
 
 def _each(clients: Iterable[int], use: Callable[[int], T]) -> dict[int, T]:
-    """What each client's part gives; where some cannot be used, `Unusable` says which."""
+    """What `use` gives for each client; if it fails for some, `Unusable` names them."""
     found: dict[int, T] = {}
     errors: dict[int, UserError] = {}
     for client in clients:
@@ -361,15 +363,15 @@ def needed(circle: int, share: float) -> int:
 
 
 def own_mask(seed: bytes, attempt: str) -> bytes:
-    """The key of a site's own mask."""
+    """The key from which a site's own mask is made."""
     return bytes.fromhex(digest(f"ffalm own mask {attempt} ".encode() + seed))
 
 
 def mask_purpose(attempt: str, question: str) -> str:
-    """What two sites' key is used for when it makes their mask.
+    """The purpose of the key from which two sites make their mask; it depends on the question.
 
-    A coordinator that asks one site something else than the others, such as a model on which nothing is learnt, would
-    find the first site's answer in the sum: so it finds a sum in which the masks still are.
+    A coordinator could ask all sites but one something else, such as to train a model that learns nothing, and so get
+    that site's answer as the sum. Then the masks do not cancel, and it gets noise.
     """
     return f"mask {attempt} {question}"
 
@@ -389,8 +391,8 @@ def _sealing(own: KeyPair, circle: Circle, other: int) -> bytes:
     return own.shared(circle.key(other), f"shares {circle.attempt}")
 
 
-def _about(attempt: str, maker: int, holder: int) -> str:
-    return f"{attempt} {maker} {holder}"
+def _about(attempt: str, dealer: int, holder: int) -> str:
+    return f"{attempt} {dealer} {holder}"
 
 
 def _key_statement(run: str, client: int, name: str, key: str) -> str:
@@ -398,7 +400,7 @@ def _key_statement(run: str, client: int, name: str, key: str) -> str:
 
 
 def offer_statement(about: About, client: int, mask_key: str, min_sites: int, dealing: str) -> str:
-    """What a site signs of its offer; of a dealing its fingerprint."""
+    """What a site signs of its offer; `dealing` is the fingerprint of its dealing."""
     return json.dumps(["ffalm offer", about.run, about.purpose, about.attempt, client, mask_key, min_sites, dealing])
 
 

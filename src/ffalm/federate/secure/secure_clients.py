@@ -2,14 +2,14 @@
 
 The messages of a run, besides hello and agree:
 
-    key     once for each site: its public key, for whoever seals a message for it
-    offer   before the first round, and before one in which others take part than in the round before
-    train   each round: offers are passed on, the model goes out, masked answers come back
-    confirm in a round from which a site dropped out after its offer: the others sign who did
-    reveal  each round: shares that take the masks off, and with them the offers for the next round
-    score   once, in the place of train; the last reveal makes the sites forget their secrets
+    key     once for each site: its public key, for which others seal messages
+    offer   before the first round, and before a round whose sites are not those of the round before
+    train   each round: offers are forwarded, the model goes out, masked answers come back
+    confirm if a site dropped out of a round after its offer: the others sign who did
+    reveal  each round: shares that remove the masks, and with them the offers for the next round
+    score   once, instead of train; after the last reveal the sites forget their secrets
 
-So a round is two messages to each site, and one more where somebody came, and where somebody dropped out.
+So a round is two messages to each site, one more if a site joined, and one more if a site dropped out.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from ffalm.federate.secure.payload import (
 )
 from ffalm.federate.secure.protocol import Offer, SignedKey
 from ffalm.federate.secure.protocol import needed as needed_of
-from ffalm.federate.secure.secure_answers import told_shares, unusable_clients
+from ffalm.federate.secure.secure_answers import revealed_shares, unusable_clients
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, question_key, words_of
 from ffalm.privacy.tallies import made_whole, reach
 
 Upcoming = Callable[[], Sequence[str]]
-"""Who is to take part in the next sum; nobody where this is the last."""
+"""Gives the sites that are to take part in the next sum; none if this is the last."""
 
 
 @dataclass(frozen=True)
 class Sum:
-    """What is summed, under which name, and what comes after."""
+    """What is summed, its name, and what comes after."""
 
     kind: Kind
     purpose: str
     message: Message
     layout: VectorLayout
-    largest: int = 1  # rows that count in full, at most, where answers are weighted
+    largest: int = 1  # the most rows that a site is weighted by
     following: str = ""  # the purpose of the next sum
     upcoming: Upcoming = tuple
-    whole: bool = False  # whether all that are asked must be in it
+    whole: bool = False  # whether every site that is asked must be in it
 
 
 @dataclass(eq=False, repr=False)
@@ -76,9 +76,9 @@ class SecureClients(SiteRequests):
 
     first: FirstAsked = field(init=False, default_factory=FirstAsked)
     _keys: dict[str, SignedKey] = field(init=False, default_factory=dict)  # public, by site
-    _found: int = field(init=False, default=0)  # how many answered the last question of the attempt under way
-    _ready: Aggregator | None = field(init=False, default=None)  # whose offers came with the last reveal
-    _misdealt: list[str] = field(init=False, default_factory=list)  # proofs against sites that spoilt the sum under way
+    _found: int = field(init=False, default=0)  # how many sites answered the last question of this attempt
+    _ready: Aggregator | None = field(init=False, default=None)  # the attempt whose offers came with the last reveal
+    _misdealt: list[str] = field(init=False, default_factory=list)  # proofs against sites that spoilt this sum
 
     @property
     def summed(self) -> list[int]:
@@ -98,10 +98,10 @@ class SecureClients(SiteRequests):
     def round(
         self, chosen: Sequence[int], sent: Snapshot, uploads: Uploads, upcoming: Sequence[int] | None
     ) -> RoundSum:
-        """What the sites' answers to a round add up to.
+        """The sum of the sites' answers to a round.
 
-        `upcoming` are the clients of the round after, whose offers are asked for on the way; None of the last, after
-        which everybody scores.
+        `upcoming` are the clients of the next round, which make their offers in the same message; None in the last
+        round, after which all sites score.
         """
         names, task = self._config.sites, self._seen.agreed.task
         layout = round_layout(sent, uploads, task, self._secure, len(names), self._private)
@@ -125,7 +125,7 @@ class SecureClients(SiteRequests):
         return found
 
     def score(self, final: Snapshot) -> Scores:
-        """The sums of the final model's scores on the held-out rows of every member that is here."""
+        """The sums of the final model's scores on the held-out rows of every member that is connected."""
         task = self._seen.agreed.task
         layout = score_layout(task, self._secure, len(self._config.sites), self._private)
         told = [counts.told for counts in self._seen.counts.values()]
@@ -168,19 +168,23 @@ class SecureClients(SiteRequests):
         return rows
 
     def _sum(self, asking: Sum, wanted: Sequence[str]) -> tuple[Words, tuple[str, ...]]:
-        """The summed words and whose they are; where too few answer, everybody is asked again as patience allows."""
+        """The summed words and their sites; if too few answer, every member is asked again while patience lasts.
+
+        Once sites were asked to reveal a sum, only its sites are asked again: they would reveal no other.
+        """
         members = list(wanted) if asking.whole else list(self._seen.counts)
         asked = [site for site in wanted if site in members]
         self.missed, self.quarantined, self._misdealt = {}, {}, []
         until: float | None = None
         while True:
-            asked, before = [site for site in asked if site not in self.quarantined], len(self.quarantined)
+            revealed, before = self.first.summed(asking.purpose), len(self.quarantined)
+            asked = [site for site in revealed or asked if site in members and site not in self.quarantined]
             found = self._attempt(asking, asked)
             if found is not None:
                 return found
             if self.quarantined.keys() >= set(members) or (asking.whole and self.quarantined):
                 raise UserError(self._nobody())
-            if len(self.quarantined) == before:  # else those that are left may be enough
+            if len(self.quarantined) == before:  # otherwise those that are left may be enough
                 until = self._wait(until, self._found, len(asked) if asking.whole else self._least(asked))
             asked = members
 
@@ -193,7 +197,7 @@ class SecureClients(SiteRequests):
         )
 
     def _attempt(self, asking: Sum, asked: Sequence[str]) -> tuple[Words, tuple[str, ...]] | None:
-        """One attempt to sum; None where it came to nothing."""
+        """One attempt at a sum; None if it failed."""
         least, names = len(asked) if asking.whole else self._least(asked), self._config.sites
         here = self._here(asked)
         self._found = len(here)
@@ -228,11 +232,11 @@ class SecureClients(SiteRequests):
             self._say("training", f"The site {names[client]!r} was not needed to unmask the sum: {reason}.")
         summed = tuple(names[client] for client in sorted(masked))
         for site in summed:
-            self.missed.pop(site, None)  # who was missed after it had masked is in the sum all the same
+            self.missed.pop(site, None)  # a site that was lost after it had masked is in the sum
         return total, summed
 
     def _quarantine_wrong(self, gathering: Aggregator) -> None:
-        """Do not ask those again whose answers made an attempt fail."""
+        """Do not ask the sites again whose answers made an attempt fail."""
         for client, reason in gathering.wrong.items():
             self._quarantine(self._config.sites[client], reason)
 
@@ -241,13 +245,13 @@ class SecureClients(SiteRequests):
         return len(there) < least or not gathering.enough(there)
 
     def _here(self, asked: Sequence[str]) -> list[str]:
-        """Those that are connected; the others are missed."""
+        """The sites that are connected; the others are missed."""
         gone = [site for site in asked if self._members.node(site) is None]
         self.missed |= dict.fromkeys(gone, "lost: The site is not connected.")
         return [site for site in asked if site not in gone]
 
     def _gathered(self, here: Sequence[str], purpose: str) -> Aggregator:
-        """An attempt with the offers of these sites: those that came with the last reveal, or fresh ones."""
+        """An attempt with the offers of these sites: those that came with the last reveal, or new ones."""
         ready, self._ready = self._ready, None
         if ready is not None and ready.purpose == purpose and ready.offers.keys() == set(self._numbers(here)):
             return ready
@@ -258,7 +262,7 @@ class SecureClients(SiteRequests):
         return gathering
 
     def _begun(self, sites: Sequence[str], purpose: str) -> Aggregator:
-        """An attempt with these sites, of those that say their public key."""
+        """An attempt with those of these sites that send their public key."""
         unknown = [site for site in sites if site not in self._keys]
         answers = self._answers("secure", {site: self._question(site, {"stage": "key"}) for site in unknown})
         for site, answer in answers.items():
@@ -278,9 +282,9 @@ class SecureClients(SiteRequests):
                 self._quarantine(site, str(error))
 
     def _willing(self, gathering: Aggregator, answers: Mapping[str, Message]) -> dict[str, Message]:
-        """The answers of sites that could use what was passed on to them of the others.
+        """The answers of sites that could use the keys or offers of the others that were forwarded to them.
 
-        The others are missed. A site whose key or offer most of its neighbours cannot use is put in quarantine, and the
+        The other sites are missed. A site whose key or offer most of its neighbours cannot use is quarantined, and the
         neighbours are asked again without it.
         """
         names, reasons, accusers = self._config.sites, dict[int, str](), dict[int, list[int]]()
@@ -298,7 +302,7 @@ class SecureClients(SiteRequests):
         return {site: answer for site, answer in answers.items() if names.index(site) not in accusers}
 
     def _masked(self, gathering: Aggregator, asking: Sum, question: str) -> dict[int, Words]:
-        """The masked words of those that made an offer and answer."""
+        """The masked words of the sites that made an offer and answer."""
         questions = {}
         message, layout = asking.message, asking.layout
         for client, site in self._named(gathering.offers).items():
@@ -318,7 +322,7 @@ class SecureClients(SiteRequests):
         return masked
 
     def _confirmed(self, gathering: Aggregator, summed: Collection[int]) -> dict[int, str]:
-        """Who signs the list of those in the sum; nobody is asked where nobody dropped out."""
+        """By client, its signature of the list of who is in the sum; if no site dropped out, none is asked for."""
         inside, dropped = gathering.lists(summed)
         if not dropped:
             return dict.fromkeys(summed, "")
@@ -331,7 +335,9 @@ class SecureClients(SiteRequests):
     def _revealed(
         self, gathering: Aggregator, summed: Collection[int], signatures: Mapping[int, str], asking: Sum
     ) -> dict[int, dict[int, bytes]]:
-        """The shares that those in the sum tell."""
+        """The shares that the sites in the sum reveal, and the offers for the next sum."""
+        sites = tuple(self._named(summed).values())
+        self.first.reveal(asking.purpose, sites)
         coming = [site for site in asking.upcoming() if self._members.node(site) is not None]
         following = None
         if coming and set(self._numbers(coming)) <= set(summed):
@@ -349,16 +355,18 @@ class SecureClients(SiteRequests):
                 facts["circle"] = following.circle(client).to_text()
             questions[site] = self._question(site, facts)
         answers = self._later_answers(gathering, questions)
+        if self._failed >= questions.keys() and self.first.summed(asking.purpose) == sites:  # there was another sum
+            self.first.refused(asking.purpose)
         if following is not None:
             offers = {site: answer for site, answer in answers.items() if "offer" in answer.facts}
             self._take_offers(following, offers)
             self._ready = following
         if not coming:
             self._keys.clear()
-        return {self._config.sites.index(site): told_shares(answer) for site, answer in answers.items()}
+        return {self._config.sites.index(site): revealed_shares(answer) for site, answer in answers.items()}
 
     def _later_answers(self, gathering: Aggregator, questions: dict[str, Message]) -> dict[str, Message]:
-        """What those answer whose masked numbers are there: these count, even if their site fails from now on."""
+        """The answers of sites whose masked numbers are in the sum, where they stay even if their site fails now."""
         answers = self._answers("secure", questions)
         for site in questions:
             if site in self.quarantined:
@@ -366,7 +374,7 @@ class SecureClients(SiteRequests):
         return answers
 
     def _answers(self, kind: Kind, messages: dict[str, Message]) -> dict[str, Message]:
-        """What the sites answer. One that does not may come back with a new key, so it is asked for it again."""
+        """The sites' answers. A site that does not answer may come back with a new key, so it is asked for it again."""
         answers = super()._answers(kind, messages)
         for site in messages.keys() - answers.keys():
             self._keys.pop(site, None)
@@ -376,7 +384,7 @@ class SecureClients(SiteRequests):
         return Message(facts={**facts, "terms": self._members.key(site)})
 
     def _least(self, asked: Sequence[str]) -> int:
-        """How many must be in a sum: as the rules say, and never fewer than can be brought to its end."""
+        """The fewest sites in a sum: what the rules require, and enough to complete it."""
         circle = min(len(asked), self._secure.neighbours + 1)
         return max(min(self._config.rules.min_sites, len(asked)), needed_of(circle, self._secure.threshold))
 

@@ -1,4 +1,4 @@
-"""A round as a server leads it that sees nothing but sums."""
+"""A round of a server that sees nothing but sums."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ffalm.privacy import LEDGER
 
 
 def secure_round(context: ServerContext, clients: SecureClients) -> Round:
-    """The next round of a run, as `ffalm.engines.server.rounds` would give it but for the rounding to whole units.
+    """The next round of a run: that of `ffalm.engines.server.rounds`, except for rounding to whole units.
 
-    Each site takes the dual step by its own Tally; the mean of the results is what the algorithm would have come to,
-    and `project` follows as ever. An algorithm that needs no training Tallies takes its step here. Under privacy the
-    noise is in the sums already, and only its cost is noted.
+    Each site takes the dual step with its own Tally; the mean of the results equals the algorithm's own step, and
+    `project` follows as usual. An algorithm that needs no training Tallies takes its step here. Under privacy the
+    noise is already in the sums, and only its cost is noted.
     """
     began = time.perf_counter()
     algorithm, training = context.algorithm, context.training

@@ -1,4 +1,4 @@
-"""The section `[secure]` of `federation.toml`: how answers are hidden in sums, where the rule `secure` says so."""
+"""The section `[secure]` of `federation.toml`: how answers are hidden in sums if the rule `secure` is on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Secure:
     """How single answers are hidden in sums, and within which bounds numbers must lie to be summed."""
 
     threshold: float = setting(0.6, "Share of a site's circle that must answer to the end.", above=0.5, most=1)
-    neighbours: int = 32  # with how many others a site shares masks; all of them where there are no more
+    neighbours: int = 32  # the number of others with which a site shares masks; all, if there are no more
     bits: Literal[32, 64] = 32  # in which one entry of the model travels
     model_range: float = setting(16.0, "How far one entry of the model may move in a round.", above=0)
     state_range: float = setting(1e6, "Largest of the duals and whatever else the server keeps.", above=0)
@@ -30,7 +30,7 @@ class Secure:
 
 
 def check_summable(algorithm: Algorithm) -> None:
-    """Raise `UserError` where the server must see single answers to do what the algorithm says."""
+    """Raise `UserError` if the algorithm needs single sites' answers at the server."""
     require(
         algorithm.needs_only_sums,
         f"{algorithm.title} needs every site's own answer at the coordinator, which secure aggregation hides: choose "

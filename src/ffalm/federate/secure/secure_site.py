@@ -57,12 +57,12 @@ from ffalm.system.files import parsed_json, write_private
 
 log = logging.getLogger("ffalm.federate")
 
-_OWN_FACTS = ("client", "counted", "secure", "terms")  # of a question, that differ from site to site
+_OWN_FACTS = ("client", "counted", "secure", "terms")  # in a question, which differ from site to site
 
 
 @dataclass(frozen=True)
 class SecureSite:
-    """A site as a party to secure sums: its folder, what it agreed to, and what it insists on whatever it is asked."""
+    """A site as a party to secure sums: its folder, the terms it agreed to, and what its own site.toml requires."""
 
     folder: Path
     terms: SiteTerms
@@ -78,11 +78,11 @@ class SecureSite:
 
     @property
     def ledger(self) -> AnswerLedger:
-        """What this site has answered in this run."""
+        """The questions that this site has answered in this run."""
         return AnswerLedger(self.folder, self.terms)
 
     def checked(self, circle: Circle) -> Circle:
-        """The circle, if it is of this run and hides this site's answer as agreed and as its site.toml insists."""
+        """The circle, if it is of this run and hides this site's answer as the terms and its site.toml require."""
         size = len(circle.peers) + 1
         require_public(
             circle.run == self.terms.run and circle.client == self.terms.client,
@@ -97,9 +97,9 @@ class SecureSite:
         return circle
 
     def check_size(self, sites: int) -> None:
-        """Raise `PublicError` where a sum is of fewer sites than this one's site.toml allows.
+        """Raise `PublicError` if a sum is over fewer sites than this site's site.toml requires.
 
-        Only this site and neighbours whose signatures it checks may be counted: a coordinator can make up any other.
+        Count only this site and neighbours whose signatures it checks: a coordinator can make up any others.
         """
         require_public(
             sites >= self.min_sites,
@@ -108,10 +108,9 @@ class SecureSite:
 
 
 class SecretStore:
-    """A site's secrets, in a folder that only its owner may read. It holds those of one attempt at a time.
+    """A site's secrets of one attempt at a time, in a folder that only its owner may read.
 
-    Every step from reading secrets to writing them back is made under `alone`: two questions at once must never be
-    given the same mask.
+    Hold the lock `alone` from reading secrets to writing them back: two questions must never get the same mask.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -123,18 +122,18 @@ class SecretStore:
         return locked(self._site, "secure")
 
     def pair(self, new: bool = False) -> KeyPair:
-        """The pair with which this site seals and opens messages; it lasts for a run."""
+        """The pair with which this site seals and opens messages during a run."""
         if not self._key.exists():
             require_public(new, "This site has not been asked for its public key yet.")
             self._write(self._key, KeyPair.new().private)
         return KeyPair.of(self._key.read_bytes())
 
     def keep(self, secrets: Secrets) -> None:
-        """Keep the secrets of an attempt; those of an earlier one are gone with this."""
+        """Keep the secrets of an attempt, in place of those of an earlier one."""
         self._write(self._attempt, secrets.to_text().encode())
 
     def secrets(self, attempt: str) -> Secrets:
-        """The secrets of the attempt under way."""
+        """The secrets of this attempt."""
         kept = Secrets.from_text(self._attempt.read_text(encoding="utf-8")) if self._attempt.exists() else None
         if kept is None or kept.circle.attempt != attempt:
             raise PublicError("This site is not, or no longer, part of this secure sum.")
@@ -149,7 +148,7 @@ class SecretStore:
         forget_secrets(self._site)
 
     def end(self) -> None:
-        """Delete everything, unless another process of this site is in the middle of a move."""
+        """Delete everything, once no other process of this site is in the middle of a move."""
         with self.alone():
             self.forget()
 
@@ -159,8 +158,8 @@ class SecretStore:
 
 
 def respond(asked: Message, site: SecureSite) -> Message:
-    """The answer to a question that is about secrets alone: for the public key, for an offer, to confirm the list of
-    drop-outs, or to reveal shares."""
+    """The answer to a question that needs no rows: the public key, an offer, a signature of the list of drop-outs, or
+    shares."""
     vault, facts = SecretStore(site.folder), asked.facts
     stage = facts.get("stage")
     require_public(
@@ -193,7 +192,7 @@ def respond(asked: Message, site: SecureSite) -> Message:
         if "circle" in facts:
             try:
                 told |= _offered(vault, str(facts["circle"]), site)
-            except UserError as error:  # the next sum may wait, this one's shares are told once
+            except UserError as error:  # the next sum may wait; this one's shares are revealed only once
                 told |= _refusal(error)
         elif facts.get("last"):
             vault.forget()
@@ -207,10 +206,10 @@ def answered_round(
     rows: int,
     worked: Callable[[], tuple[Disclosed, ClientUpdate]],
 ) -> Message:
-    """The answer to a round, masked. `worked` scores and trains, once it is clear that the answer may be sent."""
+    """The masked answer to a round. `worked` scores and trains; it is called once the answer may be sent."""
     terms, purpose = site.terms, f"train {sent.round + 1}"
     algorithm, largest = terms.contender.algorithm, largest_weight(asked)
-    counted = min(rows, largest)  # a rule may bound the share of a site
+    counted = min(rows, largest)  # the rule max_share may bound it
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
         scores, reply = worked()
@@ -228,8 +227,7 @@ def answered_round(
 
 
 def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[str, Disclosed]]) -> Message:
-    """The answer to the last scoring, masked."""
-
+    """The masked answer to the last scoring."""
     terms, reach, bits = site.terms, told_reach(asked), _count_bits(asked)
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
@@ -248,7 +246,7 @@ def answered_scores(asked: Message, site: SecureSite, worked: Callable[[], dict[
 
 
 def answered_counts(asked: Message, purpose: str, site: SecureSite, counted: Callable[[], Tensor]) -> Message:
-    """Counts for a blind rule, masked."""
+    """The masked counts for a blind rule."""
 
     def found(secure: Secure, sites: int, fewest: int) -> tuple[VectorLayout, Numbers]:
         rows = counted()
@@ -264,7 +262,7 @@ def _masked(
     rows: int,
     found: Callable[[Secure, int, int], tuple[VectorLayout, Numbers]],
 ) -> Message:
-    """What may leave the site. Numbers outside the agreed ranges do not: the answer says which they are.
+    """The masked answer. If a number is outside the agreed range, nothing is sent but the name of its entry.
 
     The attempt counts as used before anything is computed, so that no second question gets its masks.
     """
@@ -310,35 +308,35 @@ def _masked(
 
 
 def _count_bits(asked: Message) -> int:
-    """The bits of a count in a question for score histograms."""
+    """From a question for score histograms: the bits of a count."""
     with understood():
         bits = int(asked.facts.get("count_bits", MOST_BITS))
-    require_public(1 <= bits <= MOST_BITS, "The coordinator tells no number of bits of a count.")
+    require_public(1 <= bits <= MOST_BITS, "The coordinator's question lacks the number of bits of a count.")
     return bits
 
 
 def _drawn_for(purpose: str, asked: Message, scale: float) -> str:
-    """What noise is drawn for: another question has other noise, also where a ledger was lost that would refuse it."""
+    """The purpose of the noise: another question gets other noise, even if the ledger that would refuse it was lost."""
     return f"{purpose} {digest(asked.tensors)} {scale!r}"
 
 
 def told_reach(asked: Message) -> float:
-    """The largest site's reach in a question for scores under privacy, by which noise is scaled."""
+    """From a question for scores under privacy: the largest site's reach, by which noise is scaled."""
     with understood():
         reach = float(asked.facts.get("reach", 0.0))
-    require_public(math.isfinite(reach) and reach >= 0, "The coordinator tells no size of the test parts.")
+    require_public(math.isfinite(reach) and reach >= 0, "The coordinator's question lacks the size of the test parts.")
     return reach
 
 
 def largest_weight(asked: Message) -> int:
-    """The rows that count in full in a sum, at most."""
+    """The most rows that a site is weighted by in a sum."""
     require_public("secure" in asked.facts, "This federation agreed on secure sums: this site answers in no other way.")
     with understood():
         return max(1, int(parsed_json(str(asked.facts["secure"]))["largest"]))
 
 
 def question_key(asked: Message, common: str, layout: str, largest: int) -> str:
-    """A fingerprint of all in a question that must be the same for every site in a sum, its terms included."""
+    """A fingerprint of everything in a question that must be the same for all sites in a sum, including the terms."""
     facts = {name: value for name, value in asked.facts.items() if name not in _OWN_FACTS}
     content = json.dumps([common, layout, largest, digest(asked.tensors), facts], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
@@ -356,12 +354,12 @@ def passed_text(attempt: str, passed: dict[int, ForwardedOffer], layout: VectorL
 
 
 def tensors(words: Words) -> dict[str, Tensor]:
-    """Words as tensors, which know signed numbers only."""
+    """Words as tensors, which have signed integers only."""
     return {name: torch.from_numpy(value.view(f"i{value.itemsize}")) for name, value in words.items()}
 
 
 def words_of(record: dict[str, Tensor]) -> Words:
-    """The inverse of `tensors`; nothing where a record is none of its results."""
+    """The inverse of `tensors`; empty if the record has other types."""
     if not all(value.dtype in (torch.int32, torch.int64) for value in record.values()):
         return {}
     arrays = {name: value.numpy() for name, value in record.items()}
@@ -369,14 +367,14 @@ def words_of(record: dict[str, Tensor]) -> Words:
 
 
 def _refusal(error: UserError) -> dict[str, Fact]:
-    """Why a site does not go on, and whose keys or offers it cannot use, for the coordinator to leave these out."""
+    """Why this site does not go on, and the clients whose keys or offers it cannot use, for the coordinator."""
     log.warning("This site does not go on with a secure sum: %s", error)
     whose = {"unusable": json.dumps(error.clients)} if isinstance(error, Unusable) else {}
     return {"refused": error.public, **whose}
 
 
 def _dishonest(asked: Message, circle: Circle, site: SecureSite) -> dict[int, str]:
-    """The clients, by name, that are proven to have dealt shares of no secret in an earlier attempt at this sum."""
+    """The names, by client, of sites that are proven to have dealt false shares in an earlier attempt at this sum."""
     with understood():
         proofs = [Misdealing.from_text(str(text)) for text in parsed_json(str(asked.facts.get("misdealt", "[]")))]
     for proof in proofs:

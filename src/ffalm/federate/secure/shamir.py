@@ -1,4 +1,4 @@
-"""Shamir's secret sharing: any `threshold` shares give the secret, fewer say nothing about it.
+"""Shamir's secret sharing: any `threshold` shares give the secret, fewer reveal nothing about it.
 
 A secret is the value at 0 of a random polynomial over the integers modulo a prime; a share is its value elsewhere.
 """
@@ -24,7 +24,10 @@ def split(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, by
 
 
 def join(shares: Mapping[int, bytes]) -> bytes:
-    """The secret behind shares, by holder; shares that belong to no secret are refused, as far as that shows."""
+    """The secret that these shares, by holder, give; raises `PublicError` if it is too large to be one.
+
+    Most false shares give some other secret, which is not noticed here.
+    """
     places = {holder + 1: int.from_bytes(share) for holder, share in shares.items()}
     total = 0
     for place, value in places.items():

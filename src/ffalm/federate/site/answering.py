@@ -1,4 +1,4 @@
-"""A site's answers. Its rows stay in its folder; what leaves it are names, counts, sums and models."""
+"""A site's answers. Its rows stay at the site; names, counts, sums and models leave it."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ from ffalm.targets.target import Target
 log = logging.getLogger("ffalm.federate")
 
 THRESHOLDS = "thresholds.json"
-"""The thresholds of a site's own, to be put in the place of `repair.json` in its copy of the model's folder."""
+"""The site's own thresholds, which can replace `repair.json` in its copy of the model's folder."""
 _NO_HISTOGRAMS = "Its site.toml says to send no score histograms"
 
 
 def answer(kind: Kind, asked: Message, node: dict[str, Fact]) -> Message:
-    """What the site of this node answers; `node["site"]` names its folder. An error raised here is public."""
+    """The answer of the site whose folder is `node["site"]`. An error raised here is public."""
     require_public("site" in node, "This node does not name its site's folder: start it with `ffalm federate site`.")
     try:
         site = LocalSite(Path(str(node["site"])))
@@ -71,7 +71,7 @@ def answer(kind: Kind, asked: Message, node: dict[str, Fact]) -> Message:
 
 
 class LocalSite:
-    """One site: its folder with `site.toml`, and what it keeps there between two questions."""
+    """One site: its folder with `site.toml`, and its files from earlier questions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -79,9 +79,9 @@ class LocalSite:
         self._cache = SiteCache(folder)
 
     def hello(self, asked: Message) -> Message:
-        """Who this is, by which terms it would train and, if asked, what its data looks like.
+        """The site's name, the key of the terms it holds and, if asked for, a description of its data.
 
-        Names and kinds of columns come first; statistics only of the columns that the question lists.
+        The first description has names and kinds of columns; statistics are only for the columns that a question lists.
         """
         facts: dict[str, Fact] = {"name": self._config.name, "terms": self._key(), "version": ffalm.__version__}
         keep_versions(self._folder, {"coordinator": str(asked.facts.get("version", "unknown"))})
@@ -92,7 +92,7 @@ class LocalSite:
                 shared, columns, min_group = read_greeting(asked)
                 rows = read_rows(self._config, shared, self._folder)
                 for problem in rows.problems() if columns is None else ():
-                    log.warning("A column cannot be used, should the federation want it: %s", problem)
+                    log.warning("The federation cannot use a column: %s", problem)
                 fewest = fewest_rows(self._min_group(min_group))
                 described(self._folder, fewest)
                 about = shared.label, shared.group, fewest
@@ -103,10 +103,10 @@ class LocalSite:
         return Message(facts=facts)
 
     def agree(self, asked: Message) -> Message:
-        """Take the federation's terms, encode the rows by them, and say how many there are of each label and group.
+        """Accept the federation's terms, encode the rows by them, and report their counts by label and group.
 
-        Small cells are left out, the total number of training rows is not. Where the terms refuse this site, or it
-        cannot keep to them, the answer says so.
+        Small cells are withheld, the total number of training rows is not. If this site cannot accept the terms, the
+        answer has the reason.
         """
         facts: dict[str, Fact] = {"name": self._config.name}
         if "refused" in asked.facts:
@@ -124,7 +124,7 @@ class LocalSite:
             return Message(facts={**facts, "misfit": self._misfit(error)})
 
     def train(self, asked: Message) -> Message:
-        """Score the model received on the validation rows, train it on the training rows, and answer with both."""
+        """Score the received model on the validation rows, then train it; the answer has both results."""
         agreed = self._agreed(asked)
         terms = agreed.of_groups if _of_groups(asked) else agreed
         parts, learner, threads = self._ready(terms, agreed)
@@ -135,7 +135,7 @@ class LocalSite:
         AnswerLedger(self._folder, terms).question(f"train {sent.round + 1}", asked.tensors, under=under)
         vectors = self._cache.client_vectors(terms, counted)
         if counted and terms.contender.algorithm.client_vectors and not vectors:
-            log.warning("What this site kept from round %d is gone: it trains as in its first round.", counted)
+            log.warning("This site's own vectors of round %d are gone: it trains as in its first round.", counted)
 
         def worked() -> tuple[Disclosed, ClientUpdate]:
             with deterministic(threads):
@@ -153,9 +153,9 @@ class LocalSite:
         )
 
     def score(self, asked: Message) -> Message:
-        """Score the final model on all rows where there is a target, else on all held-out rows.
+        """Score the final model on the held-out rows and, with a target, on the training rows.
 
-        The test rows are used here and nowhere else. Of training rows only the histogram is told.
+        The test rows are used only here and for blind rules. Of training rows only the histogram is sent.
         """
         terms = self._agreed(asked)
         if _of_groups(asked):
@@ -182,14 +182,14 @@ class LocalSite:
         return Message({name: one.record() for name, one in told.items() if name != "train"} | scores)
 
     def _fit_thresholds(self, held_out: ScoreHistogram | None, terms: SiteTerms) -> None:
-        """Fit thresholds of this site's own, where the terms ask for them; they stay in its folder."""
+        """Fit this site's own thresholds, if the terms ask for them; they stay in its folder."""
         if terms.repair is None or terms.target is None or held_out is None:
             return
         own = own_thresholds(held_out, Target.parse(terms.target), terms.repair, terms.confidence)
         file = self._folder / THRESHOLDS
         if own is None:
             file.unlink(missing_ok=True)
-            log.warning("This site has too few held-out rows for thresholds of its own: the federation's are for it.")
+            log.warning("This site has too few held-out rows for thresholds of its own: use the federation's.")
         else:
             write_private(file, with_checksum(own.to_plain(terms.task.group_names)).encode())
             log.warning("This site's own thresholds within %s are in %s.", terms.target, THRESHOLDS)
@@ -204,7 +204,7 @@ class LocalSite:
             scored = {"model": asked.tensors.get("model", {})}
             require_public(
                 AnswerLedger(self._folder, agreed).answered("score", scored),
-                "A blind rule is for the final model of the run, whose scores this site has told; this is another.",
+                "A blind rule is for the final model of the run, whose scores this site has sent; this is another.",
             )
             outputs = self._predicted(asked, agreed)
             ledger.question("predict", asked.tensors, under=self._floor(agreed))
@@ -219,7 +219,7 @@ class LocalSite:
         return self._told(purpose, asked, agreed, lambda: question.answer(kept, parts, agreed, fewest))
 
     def _predicted(self, asked: Message, agreed: SiteTerms) -> Model:
-        """What the two models say of the held-out and test rows, with the shares that were sent along."""
+        """The two models' outputs on the held-out and test rows, with the shares in the question."""
         outputs = {"shares": read_shares(asked, agreed)}
         for record, terms in (("model", agreed), ("groups", agreed.of_groups)):
             parts, learner, threads = self._ready(terms, agreed)
@@ -235,7 +235,7 @@ class LocalSite:
         return outputs
 
     def _told(self, purpose: str, asked: Message, agreed: SiteTerms, counted: Callable[[], Tensor]) -> Message:
-        """Counts for a blind rule as they leave the site: in a secure sum, or in the clear."""
+        """The answer with counts for a blind rule: masked in a secure sum, or plain."""
         if agreed.secure is not None:
             return answered_counts(asked, purpose, self._party(agreed.of_groups, agreed), counted)
         return Message({"counts": {"rows": counted()}})
@@ -243,15 +243,15 @@ class LocalSite:
     def _scored(
         self, learner: Learner, model: Model, part: str, rows: Examples, terms: SiteTerms, histogram: bool
     ) -> Disclosed:
-        """What may be told of a model's scores on the rows of a part."""
+        """A model's scores on the rows of a part, without small cells."""
         counted = learner.histogram(model, rows) if histogram else None
         fewest = self._min_group(terms.min_group)
         return Disclosed.of(learner.score(model, rows), fewest, counted, total_known=part == "train")
 
     def _compared(self, rows: Examples, terms: SiteTerms) -> Examples:
-        """The training rows; where gradients of disparities are asked for, those of small groups as of no group.
+        """The training rows; for gradients of disparities, rows of small groups count as of no group.
 
-        So the answer is that of a site which lacks every group that has a withheld cell.
+        Then the answer is that of a site without any group that has a withheld cell.
         """
         task = terms.task
         if not terms.contender.algorithm.gradients:
@@ -261,11 +261,12 @@ class LocalSite:
         return Examples(rows.x, rows.y, group)
 
     def _stepping(self, update: ClientUpdate, counts: Tensor, terms: SiteTerms) -> ClientUpdate:
-        """The update with the Tally by which this site takes the dual step.
+        """The update with the Tally for this site's dual step, in which small groups or cells are hidden.
 
-        A step that tells gaps between the means of groups is that of a site without the groups of too few rows. Where
-        a step tells sums of single groups, small cells are in it as one. So they are where it tells gaps between cells,
-        and one of too few rows is compared with none: else a site without a group would tell a gap between labels.
+        If the step reveals gaps between the means of groups, groups with too few rows count as absent. If it reveals
+        sums of single groups, the rows of small cells are spread over these cells. So they are if it reveals gaps
+        between cells; then cells with too few rows also count as absent, or a site without a group would reveal a gap
+        between labels.
         """
         algorithm, tally, fewest = terms.contender.algorithm, update.tally, self._min_group(terms.min_group)
         if tally is None or not algorithm.needs_only_sums:
@@ -279,15 +280,15 @@ class LocalSite:
         return replace(update, tally=together)
 
     def _hidden(self, tally: Tally, counts: Tensor, terms: SiteTerms) -> Tensor:
-        """The cells of training rows of which nothing is told, neither of all rows nor of those in the Tally."""
+        """The withheld cells of training rows: those that are small among all rows or among the rows in the Tally."""
         fewest = self._min_group(terms.min_group)
         return withheld(counts.cpu(), fewest, total_known=True) | withheld(tally.count.cpu(), fewest, total_known=True)
 
     def _disclosed(self, update: ClientUpdate, sent: Snapshot, counts: Tensor, terms: SiteTerms) -> Message:
-        """The update without numbers that tell of too few training rows.
+        """The answer without numbers over too few training rows.
 
         The site takes the dual step itself and sends the state, not its Tally; an algorithm that needs the Tally gets
-        it without small cells. Where there are small cells the mean loss is withheld too: together with the state or
+        it without small cells. If there are small cells, the mean loss is withheld too: together with the state or
         the Tally it can reveal the loss of a single row, and a few such losses reveal the row.
         """
         algorithm, tally = terms.contender.algorithm, update.tally
@@ -307,7 +308,7 @@ class LocalSite:
         return message
 
     def secret(self, asked: Message) -> Message:
-        """A move of secure aggregation that no row is needed for."""
+        """A step of secure aggregation that needs no rows."""
         agreed = self._agreed(asked)
         terms = agreed.of_groups if _of_groups(asked) else agreed
         require_public(terms.secure is not None, "This federation did not agree on secure sums.")
@@ -318,7 +319,7 @@ class LocalSite:
         return SecureSite(self._folder, terms, signer, self._config.min_sites, agreed.common_key)
 
     def _misfit(self, error: UserError) -> str:
-        """Why this site cannot bring its data: whole in its own log, to others only the public part."""
+        """Log why this site's data does not fit; the public part of the reason."""
         log.warning("This site's data does not fit: %s", error)
         return error.public
 
@@ -327,12 +328,12 @@ class LocalSite:
         return max(asked, self._config.min_group)
 
     def _floor(self, terms: SiteTerms) -> dict[str, int]:
-        """The fewest rows of a cell that is told, which the answers to one question must have in common."""
+        """The fewest rows of a cell that is sent, which must be the same in all answers to one question."""
         return {"min_group": self._min_group(terms.min_group)}
 
     def _key(self) -> str:
-        """The key of the terms that this site holds; empty where it holds none that it can read, or told its rows
-        under another `min_group` than its site.toml has now."""
+        """The key of the terms that this site holds; empty if it holds none that it can read, or if its `min_group` has
+        changed since it reported its rows."""
         terms = self._held()
         return "" if terms is None or not self._cache.told_under(self._min_group(terms.min_group)) else terms.key
 
@@ -355,7 +356,7 @@ class LocalSite:
         return self._acceptable(terms)
 
     def _acceptable(self, terms: SiteTerms) -> SiteTerms:
-        """The terms, if they keep to what this site insists on; its site.toml may have changed since it agreed."""
+        """The terms, if they meet the requirements in site.toml, which may have changed since the site agreed."""
         require_public(
             terms.secure is not None or not self._config.secure,
             "Its site.toml says to answer in secure sums only, and this federation's rule 'secure' is off.",
@@ -373,7 +374,7 @@ class LocalSite:
         return terms
 
     def _ready(self, terms: SiteTerms, agreed: SiteTerms) -> tuple[Parts, Learner, int]:
-        """The rows and what trains and scores by these terms; they may be those of the model of the groups."""
+        """The rows, the learner and its threads under these terms, which may be those of the model of the groups."""
         device = device_of(placed(self._config.device, terms.model_factory))
         spec = terms.client_spec(device)
         parts = {name: rows.to(device) for name, rows in self._rows(agreed).items()}
@@ -399,7 +400,7 @@ def _of_groups(asked: Message) -> bool:
 
 
 def _counts(parts: Parts, task: Task, min_group: int) -> dict[str, Tensor]:
-    """Rows per (label, group) of each part, which cells are not told, and the training rows in all."""
+    """Rows per (label, group) of each part, which cells are withheld, and the number of training rows."""
     counts = {"rows": torch.tensor(len(parts["train"]))}
     for name, rows in parts.items():
         told = rows.counts(task)

@@ -1,11 +1,11 @@
 """What a site counts for a blind rule (`targets.blind`), once the model of the groups is trained.
 
-The search for a rule asks for sums over rows alone. A site is sent both models once ("predict"), applies them to its
-held-out and test rows, keeps the outputs in its own folder, and tells by (label, group) how many held-out rows the
-model of the groups puts in their own group. Then ("count") it tells how many rows of each label and group the rules on
-a line predict favourable. Cells under `min_group` rows are 0 everywhere, as in score histograms. It answers only such
-questions as the search asks, of one pair of models in a run (the first is the one that it told the scores of) and a
-bounded number of them; of test rows it tells what single rules give, never a line of them.
+The search for a rule asks only for sums over rows. A site gets both models once ("predict"), applies them to its
+held-out and test rows, stores the outputs in its own folder, and reports by (label, group) for how many held-out rows
+the model of the groups predicts their own group. Then ("count") it reports how many rows of each label and group the
+rules on a line predict favourable. Cells under `min_group` rows are 0, as in score histograms. It answers a bounded
+number of questions, only such as the search asks, about one pair of models in a run, of which the first is the model
+whose scores it sent. Of test rows it reports counts for single rules, never for a line of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ffalm.targets.predicted_rows import PredictedRows
 from ffalm.targets.target import Target
 
 _PER_LOGIT = round(1 / edge_value(AS_TRAINED + 1))  # edges of score histograms
-_STARTS = 2  # searches that a site answers in full: one that was stopped may go on without a site, another way
+_STARTS = 2  # complete searches that a site answers: one that was stopped may go on differently without a site
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class CountQuestion:
     steps: Tensor
     part: str  # "validation" or "test"
     offset: float
-    number: int  # of the question in a secure search, in which the same sites answer all
+    number: int  # of the question; a secure search numbers its questions
 
     @classmethod
     def read(cls, asked: Message, terms: SiteTerms, shares: Tensor) -> CountQuestion:
-        """The question in a message; raises `PublicError` where the search asks no such question."""
+        """The question in a message; raises `PublicError` if the search asks no such question."""
         with understood():
             rule = asked.tensors["rule"]
             weights, line, steps = (rule[name].double() for name in ("weights", "line", "steps"))
@@ -64,7 +64,7 @@ class CountQuestion:
         return found
 
     def noted(self, ledger: AnswerLedger, terms: SiteTerms, shares: Tensor, under: dict[str, int]) -> str:
-        """Note the question, and return its purpose; raises `PublicError` where it is one too many."""
+        """Note the question and return its purpose; raises `PublicError` if there were too many."""
         where = torch.tensor([self.offset, float(self.part == "test")], dtype=torch.float64)
         asked = {"rule": {"weights": self.weights, "line": self.line, "steps": self.steps, "where": where}}
         purpose = f"count {self.number}" if terms.secure is not None else f"count {digest(asked)[:16]}"
@@ -75,7 +75,7 @@ class CountQuestion:
         return purpose
 
     def answer(self, outputs: Model, parts: Parts, terms: SiteTerms, min_group: int) -> Tensor:
-        """Rows by (step, fallback, label, group) that each rule predicts favourable, without small cells."""
+        """Rows by (step, fallback, label, group) that each rule predicts favourable, with 0 in small cells."""
         rows, task = parts[self.part], terms.task
         own = PredictedRows(
             outputs[f"{self.part}.logits"], outputs[f"{self.part}.cells"], rows.y.cpu(), rows.group.cpu(), task
@@ -89,19 +89,19 @@ def read_shares(asked: Message, terms: SiteTerms) -> Tensor:
     with understood():
         shares = asked.tensors["rule"]["shares"].double()
     right = shares.shape == (2, terms.task.groups) and bool(((shares >= 0) & (shares <= 1)).all())
-    require_public(right, "The coordinator tells no shares of labels and groups.")
+    require_public(right, "The coordinator's question lacks the shares of labels and groups.")
     return shares
 
 
 def told_groups(outputs: Model, parts: Parts, terms: SiteTerms, min_group: int) -> Tensor:
-    """Held-out rows by (label, group) that the model of the groups puts in their own group, without small cells."""
+    """Held-out rows by (label, group) for which the model predicts their own group, with 0 in small cells."""
     rows, task = parts["validation"], terms.task
     own = PredictedRows(outputs["validation.logits"], outputs["validation.cells"], rows.y.cpu(), rows.group.cpu(), task)
     return own.known().masked_fill(withheld(rows.counts(task).cpu(), min_group), 0)
 
 
 def _edge(offset: float) -> bool:
-    """Whether an offset is a threshold that score histograms know."""
+    """Whether an offset is an edge of score histograms."""
     return math.isfinite(offset) and edge_value(AS_TRAINED + round(offset * _PER_LOGIT)) == offset
 
 

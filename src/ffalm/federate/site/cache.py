@@ -1,4 +1,4 @@
-"""A site's encoded rows and terms in its own folder, so that a new process has them in milliseconds."""
+"""A site's encoded rows and terms in its own folder, from which a new process reads them in milliseconds."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ Parts = dict[str, Examples]
 
 
 class SiteCache:
-    """What a site remembers between two questions."""
+    """Files that a site keeps between two questions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / ".cache"
         self._agreed, self._floor = folder / "agreed.json", folder / "agreed.min_group"
 
     def keep_terms(self, terms: SiteTerms, min_group: int) -> None:
-        """Remember what was agreed, and the fewest rows of a cell that was told then."""
+        """Keep the agreed terms, and the `min_group` under which the rows were reported."""
         write_atomic(self._agreed, terms.to_text())
         write_atomic(self._floor, str(min_group))
 
     def told_under(self, min_group: int) -> bool:
-        """Whether the rows that the coordinator knows of are those that it may know, as far as was noted."""
+        """Whether the rows were reported under this `min_group`; true if that was not noted."""
         return not self._floor.exists() or self._floor.read_text(encoding="utf-8") == str(min_group)
 
     def terms(self) -> SiteTerms | None:
-        """What was agreed last, None where nothing was."""
+        """The terms that were agreed last; None if there are none."""
         if not self._agreed.exists():
             return None
         return SiteTerms.from_text(self._agreed.read_text(encoding="utf-8"))
 
     def keep_client_vectors(self, terms: SiteTerms, round: int, counted: int, vectors: dict[str, Model]) -> None:
-        """Keep what the algorithm leaves with the client after a round, and what it left after the one that counted.
+        """Keep the client's own vectors after a round, and those after the last round that counted.
 
-        Whether this round counts is known only when the next question comes: the answer may be late or be refused, and
-        a coordinator that was stopped asks for its last round again. Either starts from the earlier ones.
+        Whether this round counts is known only from the next question: the answer may be late or rejected, and a
+        coordinator that was stopped asks for its last round again. Both start from the earlier vectors.
         """
         if vectors:
             before, now = (self._vector_file(terms, number) for number in (counted, round))
             self._write(now, flat_tensors(vectors), "client-*.vectors", before)
 
     def client_vectors(self, terms: SiteTerms, counted: int) -> dict[str, Model]:
-        """What the algorithm left with the client after its last round that counted; nothing before its first."""
+        """The client's own vectors after its last round that counted; empty before its first."""
         path = self._vector_file(terms, counted)
         stored = load_file(path) if path.exists() else {}
         return nested_tensors({name: value.clone() for name, value in stored.items()})
@@ -68,11 +68,11 @@ class SiteCache:
         return self._folder / f"client-{terms.run_key}-{round:06d}.vectors"
 
     def keep_outputs(self, key: str, outputs: Model) -> None:
-        """Keep what models say of this site's rows, and forget those of other models or rows."""
+        """Keep models' outputs on this site's rows, and delete those of other models or rows."""
         self._write(self._outputs(key), outputs, "*.outputs")
 
     def outputs(self, key: str) -> Model | None:
-        """What `keep_outputs` kept; None where it is gone, or the rows have changed since."""
+        """The kept outputs; None if they are gone, or if the rows have changed since."""
         try:
             return load_file(self._outputs(key))
         except (OSError, SafetensorError):
@@ -82,13 +82,13 @@ class SiteCache:
         return self._folder / f"{key}.outputs"
 
     def keep(self, key: str, parts: Parts) -> None:
-        """Remember encoded rows, for the site's own eyes, and forget those that they replace."""
+        """Keep encoded rows in the site's folder, and delete those that they replace."""
         self._write(self._folder / f"{key}.safetensors", _flat(parts), "*.safetensors")
 
     def rows(self, key: str) -> Parts | None:
-        """The encoded rows of that key, None where there are none or the file is damaged.
+        """The encoded rows with that key; None if there are none or the file is damaged.
 
-        They are copied: kernels round by how memory is aligned, and the same rows must always give the same bits.
+        They are copied: how kernels round depends on the alignment of memory, and results must not change.
         """
         try:
             flat = {name: value.clone() for name, value in load_file(self._folder / f"{key}.safetensors").items()}
@@ -98,7 +98,7 @@ class SiteCache:
             return None
 
     def _write(self, path: Path, tensors: Model, kind: str, *kept: Path) -> None:
-        """Write tensors to a file, and forget all others of its kind but those to be kept."""
+        """Write tensors to a file, and delete all others of its kind except `kept`."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         write_atomic(path, save({name: value.cpu().contiguous() for name, value in tensors.items()}))
         for other in self._folder.glob(kind):
@@ -108,7 +108,7 @@ class SiteCache:
 
 
 def rows_key(site: SiteConfig, terms: SiteTerms, folder: Path) -> str:
-    """A name for exactly these rows under this encoding: the files' state, the split and what was agreed."""
+    """A fingerprint of these rows under this encoding: the files' state, the split and the agreed terms."""
     agreed = [asdict(terms.task), terms.encoding, terms.data.source, asdict(terms.data)]
     mine = [asdict(site.data), asdict(site.split), _stamp(site, folder)]
     return hashlib.sha256(json.dumps([agreed, mine]).encode()).hexdigest()[:24]

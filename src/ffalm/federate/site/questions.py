@@ -1,6 +1,6 @@
-"""A coordinator's questions as a site reads them: what cannot be read is refused with a sentence, before any work.
+"""How a site reads a coordinator's questions: malformed ones are refused with a sentence, before any work.
 
-Another version of ffalm, a changed wire or a coordinator that means harm may send anything.
+Another version of ffalm or a malicious coordinator may send anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ffalm.system.files import parsed_json
 
 
 def read_greeting(asked: Message) -> tuple[SharedData, list[str] | None, int]:
-    """What data the federation wants, the columns to describe (None where none are named yet), and its `min_group`."""
+    """The data that the federation needs, the columns to describe (None if none are named yet), and its `min_group`."""
     with understood():
         given, columns = parsed_json(str(asked.facts["data"])), parsed_json(str(asked.facts.get("columns", "null")))
         min_group = int(asked.facts.get("min_group", 0))
@@ -33,7 +33,7 @@ def read_greeting(asked: Message) -> tuple[SharedData, list[str] | None, int]:
 
 
 def read_round(asked: Message, terms: SiteTerms, fresh: Model, counts: Tensor) -> tuple[Snapshot, int]:
-    """Where the run stands, and the last round in which this site's answer counted.
+    """The model and state of the run, and the last round in which this site's answer counted.
 
     `fresh` is a model of the agreed form, `counts` are this site's training rows per (label, group).
     """

@@ -1,7 +1,7 @@
-"""Numbers of a column as they may enter its sums: each held by enough rows, as a category must be to be named.
+"""Replaces rare numbers of a column before it is summed, so that enough rows share each, as for a named category.
 
 A coordinator that knows which values a column can have, such as 0 to 15 convictions, could compute from the exact sums
-how many rows hold each, also those that one or two rows hold. So neighbouring values that few rows hold are put
+how many rows hold each, even values that one or two rows hold. So neighbouring values that few rows hold are put
 together (univariate microaggregation) before anything is summed.
 """
 
@@ -16,10 +16,10 @@ Numbers = NDArray[np.float64]
 def put_together(values: Numbers, fewest: int) -> Numbers:
     """The values in their order, each replaced by one that at least `fewest` of them share.
 
-    One that enough rows hold stays. Of the others, neighbours in size are put together until they are enough, and count
-    as their mean, in steps of the smallest difference between them: the exact mean of eight threes and two fours would
-    tell how many there are of each. Where there are not enough between two values that stay, the nearer of these takes
-    their place. There must be `fewest` values at least.
+    A value that enough rows hold stays. Of the others, neighbours in size are put together until they are enough, and
+    replaced by their mean, rounded to steps of the smallest difference between them: the exact mean of eight threes and
+    two fours would reveal how many there are of each. If there are not enough between two values that stay, each is
+    replaced by the nearer of these two. There must be at least `fewest` values.
     """
     distinct, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     rare = counts < fewest
@@ -50,7 +50,7 @@ def _nearer(values: Numbers, below: Numbers, above: Numbers) -> Numbers:
 
 
 def _means(values: Numbers, counts: NDArray[np.int64], fewest: int) -> Numbers:
-    """For each of these sorted values, none of which enough rows hold, the mean of those it is put together with."""
+    """For each of these sorted values, all of them rare, the rounded mean of those it is put together with."""
     rows = np.cumsum(counts)
     starts, before = [0], 0
     while rows[-1] - before >= 2 * fewest:

@@ -1,7 +1,7 @@
-"""A site's own rows: read, split by the site alone, described in sums, and encoded as the federation agreed.
+"""A site's own rows: read, split by the site, described in sums, and encoded as agreed.
 
 A site splits before anything is agreed, by its own values of label and group, so its held-out rows are the same every
-time and never shape the encoding. Every error here has a public part without values, file names and counts of rows.
+time and never influence the encoding. Every error here has a public part without values, file names or counts of rows.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Coded:
 
     @classmethod
     def of_group(cls, frame: pd.DataFrame, shared: SharedData, file: str) -> Coded:
-        """The rows by group; a row may have none."""
+        """The group column; a row may have no group."""
         column = group_column(frame, shared.group_columns, file)
         return replace(cls._of(column, *distinct(column), "group", file), crossed=shared.crossed)
 
     @classmethod
     def of(cls, column: pd.Series, role: str, file: str) -> Coded:
-        """The column's rows by value; every row must have one."""
+        """A column in which every row must have a value."""
         return cls._of(column, *complete(column, role, file), role, file)
 
     @classmethod
@@ -84,7 +84,7 @@ class Coded:
         return cls(places[codes], tuple(order))
 
     def strata(self) -> Codes:
-        """A number for each value by which rows are split, and one for none."""
+        """Each row's stratum: a number for each value, and one for none."""
         return np.where(self.codes < 0, len(self.values), self.codes)
 
     def groups(self, task: Task, file: str) -> Codes:
@@ -100,7 +100,7 @@ class Coded:
         return self.among(task.group_names, "group", file, task.groups - 1)
 
     def among(self, names: Sequence[str], role: str, file: str, other: int = -1) -> Codes:
-        """Each row's place among the agreed names; `other` where it has no value, or a crossing that has no name."""
+        """Each row's place among the agreed names; `other` if it has no value, or a crossing that has no name."""
         places = np.array([*(place_of(value, names) for value in self.values), -1], dtype=np.int64)
         stray = [value for value, place in zip(self.values, places, strict=False) if place < 0]
         require(
@@ -112,7 +112,7 @@ class Coded:
         return np.where(places < 0, other, places)[self.codes]
 
     def named(self, fewest: int) -> tuple[str, ...]:
-        """The values that at least so many rows hold: only these may leave the site."""
+        """The values that at least `fewest` rows hold: only these may leave the site."""
         counts = np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:]
         return tuple(value for value, count in zip(self.values, counts, strict=True) if count >= fewest)
 
@@ -128,21 +128,21 @@ class TableRows:
     table: Table
     label: Coded
     group: Coded
-    features: pd.DataFrame  # not checked: columns that the federation does not use do no harm
+    features: pd.DataFrame  # not checked yet: columns that the federation does not use may hold anything
     parts: Sequence[Codes]
 
     @property
     def file(self) -> str:
-        """The site's own name of its file."""
+        """The name of the site's file."""
         return self.table.file
 
     @property
     def _fills(self) -> bool:
-        """Whether the federation's means take the place of missing numbers."""
+        """Whether missing numbers are replaced by the federation's means."""
         return self.table.missing == "mean"
 
     def problems(self) -> list[UserError]:
-        """What is wrong with any column, for the site's own log."""
+        """The problems of all columns, for the site's own log."""
         found = []
         for name in self.features:
             try:
@@ -152,8 +152,8 @@ class TableRows:
         return found
 
     def description(self, columns: Collection[str] | None, fewest: int) -> Description:
-        """What the coordinator is told: the columns' names and kinds; of those that it asks for, counts and sums of the
-        training rows. A text that fewer rows than `fewest` hold is left out, so it becomes no category."""
+        """What is sent to the coordinator: names and kinds of columns; for those that it asks for, counts and sums of
+        training rows. A text that fewer than `fewest` rows hold is left out, so it becomes no category."""
         asked = [str(name) for name in self.features if columns is None or name in columns]
         kinds: dict[str, ColumnKind] = {
             name: "numbers" if is_numeric(self.features[name]) else "text" for name in asked
@@ -170,7 +170,7 @@ class TableRows:
         return Description("table", labels, groups, kinds, TableSummary(told), ungrouped=ungrouped)
 
     def _summary(self, name: str, fewest: int) -> ColumnSummary:
-        """What is told of a column's training rows; numbers that fewer than `fewest` rows hold are put together."""
+        """The summary of a column's training rows; numbers that fewer than `fewest` rows hold are put together."""
         rows = self.features[name].iloc[self.parts[0]]
         if is_numeric(rows):
             held = rows.notna().to_numpy() if self._fills else np.ones(len(rows), dtype=np.bool_)
@@ -202,7 +202,7 @@ class TableRows:
         if encoding is None:
             raise PublicError("The terms of the federation lack the encoding of tables: use the same ffalm everywhere.")
         agreed = TableEncoding.from_json(encoding)
-        for column in agreed.columns:  # which a coordinator may name without having asked for a description
+        for column in agreed.columns:  # the coordinator may not have asked for their description
             if column.name in self.features:
                 self._check(column.name)
         y = self.label.among(task.label_names, "label", self.file)
@@ -222,18 +222,18 @@ class ImageRows:
     names: list[str]
     label: Coded
     group: Coded
-    column: pd.Series | None  # what a split column says of each image
+    column: pd.Series | None  # the split column's value for each image
     recipe: Recipe
     split: Split
     skip_bad: bool
     made_for: int | None
 
     def problems(self) -> list[UserError]:
-        """Nothing is known of the images before they are decoded."""
+        """None are known before the images are decoded."""
         return []
 
     def description(self, columns: Collection[str] | None, fewest: int) -> Description:
-        """What the coordinator is told: which labels and groups occur, and the size of the images."""
+        """What is sent to the coordinator: which labels and groups occur, and the size of the images."""
         size = self.made_for or self.recipe.size
         labels, groups = self.label.named(fewest), self.group.named(fewest)
         return Description("images", labels, groups, size=size, ungrouped=self.group.ungrouped(fewest))
@@ -256,7 +256,7 @@ class ImageRows:
 
 
 def check_complete(column: pd.Series, file: str) -> None:
-    """Refuse a column of numbers with gaps, which only the coordinator's `missing` can have filled."""
+    """Refuse a column of numbers with gaps: they are filled only if the federation's `missing` is "mean"."""
     gaps = column.isna().to_numpy()
     name, setting = str(column.name), 'missing = "mean" under [data] in federation.toml'
     require(
@@ -268,10 +268,11 @@ def check_complete(column: pd.Series, file: str) -> None:
 
 
 def _without_rare(column: ColumnSummary, fewest: int) -> ColumnSummary:
-    """The categories that enough rows hold. How many do stays here: of the group, it would tell withheld cells.
+    """The summary as it may leave the site.
 
-    So does their order, in which the first of each column is the first row's. Of numbers, sums over too few rows stay
-    here; where too few rows have none, these count as the mean of the others.
+    Of categories, those that enough rows hold, in alphabetical order and without counts: counts of the group column
+    would reveal withheld cells, and the order of rows is the site's own. Of numbers, no sums over too few rows; if too
+    few rows lack a number, these rows count as the mean of the others.
     """
     if isinstance(column, NumericSummary):
         if column.count < fewest:
@@ -282,20 +283,18 @@ def _without_rare(column: ColumnSummary, fewest: int) -> ColumnSummary:
 
 
 def read_rows(site: SiteConfig, shared: SharedData, folder: Path) -> TableRows | ImageRows:
-    """A site's rows as the federation wants them described; file names are taken from the site's folder."""
+    """A site's rows, by the roles that the federation gives columns; paths are relative to the site's folder."""
     if isinstance(site.data, LocalTable) and isinstance(shared, SharedTable):
         return _table(site.data, site.split, shared, folder)
     if isinstance(site.data, LocalImages) and isinstance(shared, SharedImages):
         return _images(site.data, site.split, shared, folder)
-    raise PublicError(
-        f"The site brings data of the kind {site.data.source!r}, the federation works with {shared.source!r}."
-    )
+    raise PublicError(f"The site has data of the kind {site.data.source!r}, the federation uses {shared.source!r}.")
 
 
 def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -> TableRows:
-    for name in (shared.label, *shared.group_columns):  # which the coordinator names, and may name anew in any run
+    for name in (shared.label, *shared.group_columns):  # the coordinator may name others in any run
         require_public(
-            name not in local.drop, f"Its site.toml lists the column {name!r} in drop: it is told of nobody."
+            name not in local.drop, f"Its site.toml lists the column {name!r} in drop: nothing about it is sent."
         )
     file = str(folder / Path(local.file).expanduser())
     codes = code_columns(shared.categorical, shared.group_columns)
