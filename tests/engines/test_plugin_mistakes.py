@@ -11,6 +11,7 @@ from tests.test_simulate import FAST, federation
 from torch import Tensor
 
 import ffalm
+from ffalm.algorithms import ModelVector, Vectors
 from ffalm.engines.objective_trial import why_not_together
 from ffalm.errors import UserError
 
@@ -44,14 +45,63 @@ def worst_group(_: Any, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
     return means.masked_fill(~present, float("-inf")).amax(-1)
 
 
-@pytest.mark.parametrize("objective", [mean_over_clients, mean_with_padding, branching])
-def test_an_objective_for_one_client_at_a_time_is_not_computed_for_many_at_once(objective: Any) -> None:
-    """On a tensor of many clients it would give other numbers, and nobody would notice."""
-    own = algorithm(objective=objective)
-    settings: dict[str, Any] = {"rounds": 2, "model": "linear", "device": "cpu", "batch_size": 8}
+def worst_rows(_: Any, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
+    """Fails on fewer than five rows, and takes padding for rows."""
+    return batch.losses.topk(5).values.mean(-1)
+
+
+def drawn(_: Any, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
+    kept = torch.rand_like(batch.losses) < 0.5
+    return ffalm.fairness.masked_mean(batch.losses, batch.mask & kept)
+
+
+def assert_computed_one_by_one(**body: Any) -> None:
+    own = algorithm(**body)
+    settings: dict[str, Any] = {"rounds": 2, "model": "linear", "device": "cpu", "batch_size": None, "local_epochs": 4}
     by_itself = ffalm.simulate(own, federation(), engine="loop", **settings)
     assert ffalm.simulate(own, federation(), **settings).state_dict["0.weight"].equal(by_itself.state_dict["0.weight"])
-    assert "engine='loop'" in refusal("stacked", objective=objective)
+    assert "engine='loop'" in refusal("stacked", **body)
+
+
+@pytest.mark.parametrize("objective", [mean_over_clients, mean_with_padding, branching, worst_rows, drawn])
+def test_an_objective_for_one_client_at_a_time_is_not_computed_for_many_at_once(objective: Any) -> None:
+    """On a tensor of many clients it would give other numbers, and nobody would notice."""
+    assert_computed_one_by_one(objective=objective)
+
+
+def clipped(_: Any, weights: ModelVector, sent: ffalm.Sent, own: Vectors, steps: Tensor, lr: float) -> Any:
+    change = sent.model - weights
+    norm = sum((value * value).sum() for value in change.tensors)
+    return {"change": change * (0.01 / norm).clamp(max=1)}, {}
+
+
+def halved(_: Any, weights: ModelVector, sent: ffalm.Sent, own: Vectors, steps: Tensor, lr: float) -> Any:
+    change = sent.model - weights
+    return {"change": 0.5 * change if steps > 3 else change}, {}
+
+
+def far_away(_: Any, weights: ModelVector, sent: ffalm.Sent, own: Vectors) -> ModelVector | None:
+    change = weights - sent.model
+    return change if sum((value * value).sum() for value in change.tensors) > 0.01 else None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"client_vectors": ("change",), "finish": clipped, "drift": lambda _, weights, sent, own: own["change"]},
+        {"client_vectors": ("change",), "finish": halved, "drift": lambda _, weights, sent, own: own["change"]},
+        {"drift": far_away},
+    ],
+)
+def test_vectors_of_one_client_at_a_time_are_not_computed_for_many_at_once(body: dict[str, Any]) -> None:
+    """A norm over all clients, or a choice made for all of them, would be another algorithm."""
+    assert_computed_one_by_one(**body)
+
+
+def test_a_trial_leaves_the_callers_generator_as_it_is() -> None:
+    before = torch.get_rng_state()
+    why_not_together(algorithm(objective=drawn), federation())
+    assert torch.get_rng_state().equal(before)
 
 
 def test_a_sound_objective_is_computed_for_many_at_once() -> None:
@@ -62,6 +112,14 @@ def test_a_sound_objective_is_computed_for_many_at_once() -> None:
         by_outputs=lambda _, task: True,
     )
     assert why_not_together(by_logits, fed) is None
+    with_vectors = algorithm(
+        client_vectors=("change",),
+        broadcasts=("pull",),
+        start=lambda _, task, counts: {"pull": torch.tensor(0.5, dtype=torch.float64)},
+        drift=lambda _, weights, sent, own: sent.state["pull"] * (weights - sent.model) - own["change"],
+        finish=lambda _, weights, sent, own, steps, lr: ({"change": (sent.model - weights) / (steps * lr)}, {}),
+    )
+    assert why_not_together(with_vectors, fed) is None
 
 
 def test_ours_are_not_tried_and_no_rows_are_counted_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
