@@ -82,8 +82,9 @@ class Result:
         return replace(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Result:
-        """Likewise."""
-        return replace(self, **{one.name: copy.deepcopy(getattr(self, one.name), memo) for one in fields(self)})
+        """With the same function, which may not be copyable either."""
+        copied = [one.name for one in fields(self) if one.name != "factory"]
+        return replace(self, **{name: copy.deepcopy(getattr(self, name), memo) for name in copied})
 
     @property
     def model(self) -> TrainedModel:

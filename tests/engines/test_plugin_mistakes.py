@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.test_simulate import FAST, federation
@@ -127,6 +128,14 @@ def test_ours_are_not_tried_and_no_rows_are_counted_for_them(monkeypatch: pytest
     fed = federation()
     monkeypatch.delattr(ffalm.Federation, "counts")
     assert why_not_together(ffalm.FFALM(), fed) is None
+
+
+def test_a_probability_of_more_than_two_labels_says_what_it_needs() -> None:
+    draws = np.random.default_rng(0)
+    rows = draws.normal(size=(30, 4)), np.arange(30) % 3, draws.integers(0, 2, 30)
+    own = algorithm(objective=lambda _, batch, state: batch.favourable_probability().mean(-1))
+    with pytest.raises(UserError, match="one of 3 labels needs the model's outputs: let `by_outputs`"):
+        ffalm.simulate(own, ffalm.Federation.from_arrays([rows]), rounds=1, device="cpu")
 
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])

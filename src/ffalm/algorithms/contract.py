@@ -110,7 +110,11 @@ class Batch(NamedTuple):
         """P(favourable label) of each row: from the logits, or for two labels from the losses alone."""
         if self.outputs is not None:
             return self.outputs.softmax(-1)[..., self.task.favourable]
-        assert self.task.labels == 2, "more than two labels need `by_outputs`"
+        require(
+            self.task.labels == 2,
+            f"The probability of one of {self.task.labels} labels needs the model's outputs: let `by_outputs` of the "
+            "algorithm return True.",
+        )
         own = (-self.losses).exp()
         return torch.where(self.labels == self.task.favourable, own, 1 - own)
 
