@@ -142,7 +142,8 @@ class ServerContext:
             )
             model = {**model, **self._named(stepped)}
             vectors = {name: self._named(vector) for name, vector in after.items()}
-        return Snapshot(report.round, self._tied(model), state, vectors, _kept(now.client_vectors, own))
+        ordered = {name: model[name] for name in now.model}  # messages do not keep the order
+        return Snapshot(report.round, self._tied(ordered), state, vectors, _kept(now.client_vectors, own))
 
     def round(
         self, now: Snapshot, weights: Tensor, scores: Mapping[str, float], seen: TrainingSummary | None, **extra: float
