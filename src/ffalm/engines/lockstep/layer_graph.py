@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from ffalm.engines.lockstep.layers import Convolution, Normalisation, Pooling
-from ffalm.engines.tracing import graph_of
+from ffalm.models.tracing import graph_of
 
 #: Modules and functions without weights that treat every row of a batch by itself.
 _ROW_MODULES = (nn.ReLU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Identity)

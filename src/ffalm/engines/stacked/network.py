@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from ffalm.engines.tracing import graph_of
+from ffalm.models.tracing import graph_of
 
 #: Modules without weights that act on each value alone; called as they are on stacked values.
 _ELEMENTWISE_MODULES = (
