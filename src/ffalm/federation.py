@@ -80,7 +80,7 @@ class Federation:
             )
 
     def _check_types(self) -> None:
-        """Refuse what is no federation; rows that a client gathers when asked are not gathered for this."""
+        """Refuse arguments of other types, without gathering any client's rows."""
         parts = (self.validation, self.test)
         dealt = isinstance(self.clients, ClientRows)
         require(

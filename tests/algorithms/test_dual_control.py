@@ -10,7 +10,6 @@ from tests.contract import TASK, batch_of, report_of, task_of
 
 import ffalm
 from ffalm.algorithms import Measure, RoundReport, State
-from ffalm.algorithms.constraints import nonnegative_pulls
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 
@@ -147,14 +146,6 @@ def test_no_row_weighs_less_than_0_with_nonnegative_weights(dual: float, weights
     found = ffalm.FFALM(nonnegative_weights=True).slopes(batch_of(losses, groups), state)
     assert found.tolist() == pytest.approx(weights, abs=1e-12)
     assert bool((found >= 0).all())
-
-
-def test_of_three_groups_the_negative_pulls_share_what_group_0_can_give() -> None:
-    """Shares 0.2, 0.3, 0.5: a_1 = 0.9 -> 0.3; a_2 = -2 may be -(0.2 + 0.3); and (-1, -3) shrinks to (-0.05, -0.15)."""
-    shares = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    pulls = torch.tensor([[0.9, -2.0], [-1.0, -3.0], [0.1, 0.2]], dtype=torch.float64)
-    found = nonnegative_pulls(pulls, shares)
-    assert found.flatten().tolist() == pytest.approx([0.3, -0.5, -0.05, -0.15, 0.1, 0.2], abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_a_state_named_as_something_else_in_the_record_is_refused() -> None:
     ("body", "told"),
     [
         ({"start": lambda _, task, counts: {"q": 1.0}}, "dict of tensors; got 'q' of type float"),
-        ({"start": lambda _, task, counts: None}, "`start` of Own gives must be a dict"),
+        ({"start": lambda _, task, counts: None}, "`start` of Own returns must be a dict"),
         ({"update": lambda _, state, report: None}, "`update` of Own must return weights and a state"),
         ({"update": lambda _, state, report: (torch.ones(2) / 2, state)}, "one weight per client, of shape (3,)"),
         ({"update": lambda _, state, report: (torch.ones(3), state)}, "sum to 1; their sum is 3"),

@@ -101,7 +101,7 @@ class MeasuredRates(PricedRates):
 
     @property
     def measure(self) -> Measure:
-        """Held-out Tallies come with every report; those of training rows must be asked for."""
+        """Held-out Tallies come with every report; those of training rows must be requested."""
         return Measure.NOTHING if self.measured == "held_out" else Measure.RECEIVED
 
     @property

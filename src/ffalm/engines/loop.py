@@ -83,7 +83,7 @@ class Learner:
     def learn(
         self, client: int, examples: Examples, sent: Snapshot, own: dict[str, Model] | None = None
     ) -> ClientUpdate:
-        """Local training from the received model, and the Tally that the algorithm asks for.
+        """Local training from the received model, and the Tally that the algorithm measures.
 
         `own` is the client's vectors of its last round; those of its first are 0.
         """

@@ -91,9 +91,9 @@ class ServerContext:
         values: Tensor | None = None,
         products: Tensor | None = None,
     ) -> RoundReport:
-        """What the algorithm is told of a round; `tally` and the others have an entry for each client that took part.
+        """The report that the algorithm receives; `tally`, `values` and `products` are of the clients that took part.
 
-        Those of clients that did not are 0.
+        In the report clients that did not take part have zeros.
         """
         took_part = torch.zeros(len(self.counts), dtype=torch.bool)
         took_part[list(taking_part)] = True
@@ -150,17 +150,17 @@ class ServerContext:
     ) -> Round:
         """A round in plain values, and whether the run must stop after it; `scores` are metrics of held-out rows.
 
-        Under privacy the clients' losses stay unseen: without noise they would tell of the clients, and so would a
-        run that stops because of one. What the round has cost so far is recorded instead.
+        Under privacy the clients' losses are left out: they carry no noise, so they would reveal something about the
+        clients, and so would a run that stops because of one. The epsilon spent so far is recorded instead.
         """
         state = {name: value for name, value in now.state.items() if name != LEDGER}
-        told: dict[str, float] = {}
+        seen_values: dict[str, float] = {}
         if self.privacy is not None:
-            told = {"epsilon": self.privacy.epsilon(now.state)}
+            seen_values = {"epsilon": self.privacy.epsilon(now.state)}
         elif seen is not None:
-            told = {"train_loss": seen.loss, "negative_weight_share": seen.negative}
-        ended = divergence(self.algorithm, told.get("train_loss", 0.0), now, state)
-        return Round(record_of(now.round, scores, state, weights, {**told, **extra}), now, ended)
+            seen_values = {"train_loss": seen.loss, "negative_weight_share": seen.negative}
+        ended = divergence(self.algorithm, seen_values.get("train_loss", 0.0), now, state)
+        return Round(record_of(now.round, scores, state, weights, {**seen_values, **extra}), now, ended)
 
     def _vector(self, entries: Model) -> ModelVector:
         return ModelVector([entries[name] for name in self.trained])
@@ -204,7 +204,7 @@ class ClientUpdate:
     own: dict[str, Model] = field(default_factory=dict)  # its client vectors, where the engine keeps them for it
     validation: Tally | None = None  # of the model it was sent, on held-out rows of its own
     state: State | None = None  # after the client's own dual step, from a real site instead of the Tally
-    values: Tensor | None = None  # of the algorithm's `objectives`, where it asks for their gradients
+    values: Tensor | None = None  # of the algorithm's `objectives`, if it names gradients
 
 
 class Clients(Protocol):
@@ -240,8 +240,8 @@ def rounds(context: ServerContext, clients: Clients) -> Iterator[Round]:
         chosen = participants(context.seed, number, len(context.counts), training.participation)
         answers = dict(sorted(clients.train(chosen, now).items()))
         updates = list(answers.values())
-        told = [update.validation for update in updates if update.validation is not None]
-        held_out = Tally.stack(told).pooled() if told else scores
+        validations = [update.validation for update in updates if update.validation is not None]
+        held_out = Tally.stack(validations).pooled() if validations else scores
         tallies = [update.tally for update in updates if update.tally is not None]
         values = [update.values for update in updates if update.values is not None]
         report = context.report(
@@ -281,7 +281,7 @@ def _mean(
 
 
 def _products(context: ServerContext, now: Snapshot, updates: Sequence[ClientUpdate]) -> Tensor | None:
-    """The inner products that the algorithm asks for, (name, client, name, client)."""
+    """The inner products that the algorithm names, (name, client, name, client)."""
     names = context.algorithm.products
     if not names:
         return None
@@ -296,10 +296,10 @@ def _products(context: ServerContext, now: Snapshot, updates: Sequence[ClientUpd
 
 
 def _summary(updates: Sequence[ClientUpdate]) -> TrainingSummary | None:
-    """The mean over the clients that tell how their training went; None where none does."""
-    told = [(update.loss, update.negative) for update in updates
-            if update.loss is not None and update.negative is not None]  # fmt: skip
-    return TrainingSummary(*(sum(values) / len(told) for values in zip(*told, strict=True))) if told else None
+    """The mean over the clients that report their loss; None if none does."""
+    known = [(update.loss, update.negative) for update in updates
+             if update.loss is not None and update.negative is not None]  # fmt: skip
+    return TrainingSummary(*(sum(values) / len(known) for values in zip(*known, strict=True))) if known else None
 
 
 def own_step(algorithm: Algorithm, sent: Snapshot, tally: Tally | None, rows: int, task: Task) -> State:
