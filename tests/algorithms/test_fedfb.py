@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.contract import TASK, batch_of, task_of
@@ -47,6 +49,12 @@ def test_clients_count_by_the_weights_of_their_rows() -> None:
     summed = torch.tensor([10 * 0.8 + 6 * 1.2 + 15 * 1.2 + 20 * 0.8, 20 * 0.8 + 4 * 1.2 + 5 * 1.2 + 20 * 0.8])
     weights, _ = algorithm.update(state, report())
     assert weights.tolist() == pytest.approx((summed / summed.sum()).tolist())
+
+
+def test_where_no_row_of_those_that_take_part_has_a_weight_their_sizes_decide() -> None:
+    state = {"duals": torch.tensor([0.5, 0.5]).double(), "row_weights": torch.zeros(2, 2).double()}
+    weights, _ = ffalm.FedFB().update(state, replace(report(), taking_part=torch.tensor([True, False])))
+    assert weights.tolist() == [1.0, 0.0]
 
 
 def test_a_favoured_groups_unfavourable_rows_gain_weight() -> None:
