@@ -251,7 +251,9 @@ def test_a_function_that_gives_the_same_layers_again_is_refused(engine: str) -> 
     module = nn.Linear(4, 2)
     told = refusal("fedavg", federation(), model=lambda: module, rounds=1, engine=engine)
     assert "must make a new module on every call" in told
-    assert "a second time" in refusal("fedavg", federation(), model=lambda: nn.Sequential(module), rounds=1, engine=engine)
+    assert "a second time" in refusal(
+        "fedavg", federation(), model=lambda: nn.Sequential(module), rounds=1, engine=engine
+    )
 
 
 def test_new_modules_may_share_layers_that_are_not_trained() -> None:

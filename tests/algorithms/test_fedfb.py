@@ -39,6 +39,17 @@ def test_the_worked_round() -> None:
     assert weights.tolist() == pytest.approx([0.51, 0.49])  # all rows weighed 1 in this round
 
 
+def test_of_three_groups_the_first_moves_by_the_gaps_of_both_others() -> None:
+    """f = ((1 + 2) / 4, 3/4, 1/4), so F = (0, -0.5): lambda = (4, 4, 4) / 12 + 0.3 * (0.5, 0, -0.5)."""
+    counts = torch.tensor([[[2, 1, 3], [2, 3, 1]]])
+    losses = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]], dtype=torch.float64)
+    task, algorithm = task_of(groups=3), ffalm.FedFB(step=0.3)
+    tally = Tally(torch.stack([counts, torch.zeros_like(counts)], 1), losses)
+    told = RoundReport(1, counts, torch.tensor([True]), tally, task)
+    _, state = algorithm.update(algorithm.start(task, counts), told)
+    assert state["duals"].tolist() == pytest.approx([1 / 3 + 0.15, 1 / 3, 1 / 3 - 0.15])
+
+
 def test_the_step_shrinks_with_the_square_root_of_the_round() -> None:
     assert after(ffalm.FedFB(step=0.3), report(round=4))[1]["duals"].tolist() == pytest.approx([0.473, 0.527])
 
