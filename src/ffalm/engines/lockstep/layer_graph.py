@@ -77,7 +77,8 @@ def read_layers(model: nn.Module) -> LayerGraph:
 def _check_parameters(model: nn.Module, steps: Sequence[Step]) -> None:
     layers = [step.layer for step in steps if step.layer]
     owned = [name.rpartition(".")[0] for name, _ in model.named_parameters(remove_duplicate=False)]
-    if len(set(layers)) < len(layers) or set(owned) - set(layers):
+    tied = len(owned) > len(list(model.parameters()))
+    if tied or len(set(layers)) < len(layers) or set(owned) - set(layers):
         raise Unreadable("a parameter is used twice, or outside of layers")
     if any(not parameter.requires_grad for parameter in model.parameters()):
         raise Unreadable("some of its parameters are frozen")
