@@ -401,8 +401,9 @@ def _check(examples: Examples, where: str, task: Task, like: Examples) -> None:
         bad = int((~values.isfinite()).sum())
         require(bad == 0, f"The {where} has {bad} feature values that are NaN or infinite: fill or drop them first.")
     for values, limit, what in ((examples.y, task.labels, "label"), (examples.group, task.groups, "group")):
-        largest = int(values.max())
+        lowest, largest = int(values.min()), int(values.max())
         require(
-            int(values.min()) >= 0 and largest < limit,
-            f"The {where} has the {what} {largest}, but the task {task.name!r} knows {limit} {what}s, numbered from 0.",
+            lowest >= 0 and largest < limit,
+            f"The {where} has the {what} {lowest if lowest < 0 else largest}, but the task {task.name!r} has {limit} "
+            f"{what}s, numbered from 0.",
         )

@@ -50,7 +50,7 @@ def group_calibration(histogram: ScoreHistogram, bins: int = 10) -> Calibration:
     require(bins >= 1, f"Calibration needs at least 1 bin; got {bins}.")
     require(
         histogram.counts.shape[-2] == 2,
-        "The score of a model with more than two labels is no probability, so calibration cannot be told from it.",
+        "The score of a model with more than two labels is no probability, so calibration cannot be computed from it.",
     )
     probabilities = histogram.centres().sigmoid()
     favourable, others = _by_outcome(histogram)

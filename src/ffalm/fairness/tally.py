@@ -243,7 +243,7 @@ class Tally:
         return intervals.interval(self, metric, level, favourable)
 
     def rows_needed(self, metric: str = "dpd", level: float = 0.95, power: float = 0.8, favourable: int = 1) -> float:
-        """Rows, in the same shares, that it takes to tell a gap of this size from 0 with the probability `power`."""
+        """Rows, in the same shares, that it takes to distinguish a gap of this size from 0 with probability `power`."""
         return rows_needed(self, metric, level, power, favourable)
 
 

@@ -107,8 +107,8 @@ def _read(found: FlowerMessage | Unreadable) -> Message | Failure:
 
 def _unreadable(why: Exception) -> Failure:
     what = type(why).__name__
-    said = printable(f"{what}: {why}"[:_LONGEST_REASON])
-    return Failure("unreadable", f"The site's answer cannot be read ({what}).", said)
+    detail = printable(f"{what}: {why}"[:_LONGEST_REASON])
+    return Failure("unreadable", f"The site's answer cannot be read ({what}).", detail)
 
 
 def _error(message: FlowerMessage) -> Failure:

@@ -44,7 +44,7 @@ class GraphedEngine(Engine):
         if not algorithm.gradients:
             return None
         return (
-            f"{algorithm.title} asks clients for gradients instead of training, which the engine 'graphed' does not "
+            f"Clients of {algorithm.title} upload gradients instead of training, which the engine 'graphed' does not "
             "compute: use engine='loop'."
         )
 

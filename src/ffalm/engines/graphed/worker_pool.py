@@ -32,7 +32,7 @@ class WorkerPool:
         return self._workers[0]
 
     def open(self, clients: int, source: Examples, received: ClientInput) -> list[StreamWorker]:
-        """Workers for a round of this many clients. The first tells what one takes, the others must fit beside it."""
+        """Workers for a round of this many clients. The first shows what one takes, the others must fit beside it."""
         rows = min(self._job.spec.training.batch_size or len(source), len(source))
         wanted = min(self._wanted, clients)
         if wanted > 1 and len(self._workers) < wanted:

@@ -84,7 +84,7 @@ _known: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], Network | None]] = We
 def read_network(model: nn.Module, shape: Sequence[int]) -> Network | None:
     """The module as a network on features of this shape, None where it is more than layers and functions.
 
-    A module is read once: tracing takes longer than a round of a small study, and several places ask.
+    A module is read once: tracing takes longer than a round of a small study, and several places need it.
     """
     found, key = _known.setdefault(model, {}), tuple(shape)
     if key not in found:
