@@ -54,7 +54,7 @@ class Federation:
     validation_client: Tensor | None = None  # the client that owns each validation row, -1 for none; None if unknown
     test_client: Tensor | None = None
     all_groups: bool = field(default=True, repr=False)  # whether every compared group must have training rows
-    preprocessing: Preprocessing | None = None  # that made the features, None where they were given as arrays
+    preprocessing: Preprocessing | None = None  # that made the features, None if they were given as arrays
     feature_names: tuple[str, ...] = ()  # the names of features that were given as data frames
 
     def __post_init__(self) -> None:
@@ -304,7 +304,7 @@ def load(
     """A federation over a data source by name, or over a table of your own: its path, or a data frame.
 
     `settings` are the source's own, such as a table's `label`, `group` and `favourable`; `seed` draws the partition.
-    The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row; then
+    The partition is "plain" unless given, and "silos" if an `owner` column says which client owns a row; then
     `leave_out` names one whose rows are all kept for the test part: what would a site see that did not train?
     """
     origin = _source(name, settings)

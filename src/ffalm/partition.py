@@ -79,7 +79,7 @@ class Partition:
         check_ranges(self, "partition")
         require(
             self.leave_out is None or self.kind == "silos",
-            "A site can be left out where the data names the sites: name its owner column.",
+            "A site can be left out only if the data names the sites: name its owner column.",
         )
         if self.min_rows is None:  # owners are as large as they are, while a draw can be repeated
             object.__setattr__(self, "min_rows", 1 if self.kind == "silos" else 10)

@@ -53,7 +53,7 @@ class Result:
     notes: list[str] = field(default_factory=list)  # what a reader of the numbers should know
     diverged: str | None = None  # why the run was stopped early, in one sentence
     favourable: int = 1  # the label that the task's metrics are about
-    kept: int | None = None  # the round whose model this is, None where it is the last
+    kept: int | None = None  # the round whose model this is, None if it is the last
     scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # "training", and "validation" and "test" if any
     client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # of each client's own held-out rows
     group_names: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ class Computed(Protocol):
 class Run:
     """A run of one model: its rounds so far, and the model that it would end with.
 
-    `federation` is what the model is scored on: the job's has a single client where rows are pooled for training.
+    `federation` is what the model is scored on: the job's has a single client if rows are pooled for training.
     """
 
     def __init__(self, job: Job, keep: Keep, federation: Federation) -> None:

@@ -72,7 +72,7 @@ def test_an_objective_for_one_client_at_a_time_is_not_computed_for_many_at_once(
 
 def clipped(_: Any, weights: ModelVector, sent: ffalm.Sent, own: Vectors, steps: Tensor, lr: float) -> Any:
     change = sent.model - weights
-    norm = sum((value * value).sum() for value in change.tensors)
+    norm = torch.stack([(value * value).sum() for value in change.tensors]).sum()
     return {"change": change * (0.01 / norm).clamp(max=1)}, {}
 
 
@@ -156,6 +156,12 @@ def test_a_state_named_as_something_else_in_the_record_is_refused() -> None:
     for name in ("accuracy", "weights", "round", "dpd"):
         entry = {name: torch.zeros((), dtype=torch.float64)}
         assert repr(name) in refusal(start=lambda _, task, counts, entry=entry: entry)
+
+
+def test_weights_are_checked_under_privacy_too() -> None:
+    own = algorithm(update=lambda _, state, report: (torch.full((3,), 0.1), state))
+    with pytest.raises(UserError, match=r"must sum to 1; their sum is 0\.3"):
+        ffalm.simulate(own, federation(), privacy=ffalm.Privacy(noise=1.0), rounds=1, **FAST)
 
 
 @pytest.mark.parametrize(

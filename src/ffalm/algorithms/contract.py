@@ -227,7 +227,7 @@ class Algorithm:
         return {}
 
     def by_outputs(self, task: Task) -> bool:
-        """Whether the objective needs the logits; False where losses are enough, which engines compute faster."""
+        """Whether the objective needs the logits; False if losses are enough, which engines compute faster."""
         return False
 
     def objective(self, batch: Batch, state: State) -> Tensor:
@@ -242,9 +242,9 @@ class Algorithm:
         return {}
 
     def slopes(self, batch: Batch, state: State) -> Tensor:
-        """The objective's derivative by each row's loss, or by each logit where the batch has `outputs`.
+        """The objective's derivative by each row's loss, or by each logit if the batch has `outputs`.
 
-        Autograd computes it; override it where a closed form is known, which is faster for small models. Rows that
+        Autograd computes it; override it if a closed form is known, which is faster for small models. Rows that
         the mask leaves out must get 0. Losses and outputs carry no gradient.
         """
 
@@ -392,7 +392,7 @@ def scalar(value: float, counts: Tensor) -> Tensor:
 
 
 def geometric(start: float, growth: float, steps: int) -> float:
-    """start * growth^steps; infinite where it is too large for a float, so that the run counts as diverged."""
+    """start * growth^steps; infinite if it is too large for a float, so that the run counts as diverged."""
     try:
         return start * growth**steps
     except OverflowError:

@@ -42,7 +42,7 @@ class FairFed(WeightedClients):
     title = "FairFed"
     paper = "Ezzeldin et al., FairFed: Enabling Group Fairness in Federated Learning, AAAI 2023"
     limits = (
-        "Acts through the clients' weights alone: where every client has the same gap, it is FedAvg. The "
+        "Acts through the clients' weights alone: if every client has the same gap, it is FedAvg. The "
         "server needs each client's Tally."
     )
     most_groups = 2

@@ -45,9 +45,7 @@ class FedFB(WeightedRows):
     name = "fedfb"
     title = "FedFB"
     paper = "Zeng, Chen and Lee, 2021 (arXiv 2110.15545)"
-    limits = (
-        "Two labels. The gap is measured one round late. Weights can be large where a group has few rows of a label."
-    )
+    limits = "Two labels. The gap is measured one round late. Weights can be large if a group has few rows of a label."
     server_settings = ("step", "metric", "normalised_step")
     duals_by_group = True
     remedies = "a smaller step or a smaller lr"

@@ -47,7 +47,7 @@ class ClientSpec:
     task: Task
     seed: int
     device: torch.device
-    precision: Precision = "fp32"  # "bf16" computes forward passes in bfloat16 where torch deems it safe
+    precision: Precision = "fp32"  # "bf16" computes forward passes in bfloat16 where torch considers it safe
     channels_last: bool | None = None  # memory layout of images, a matter of speed alone; None: on a CPU
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Engine(Protocol):
         return None
 
     def refusal(self, job: Job) -> str | None:
-        """Why this engine cannot run a job, in one sentence; None where it can. Known before anything is computed."""
+        """Why this engine cannot run a job, in one sentence; None if it can. Known before anything is computed."""
         return None
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:

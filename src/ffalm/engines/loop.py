@@ -175,7 +175,7 @@ class LoopClients(Clients):
 
 
 def client_vectors(sent: Snapshot, client: int) -> dict[str, Model]:
-    """What a client kept from its last round, where the engine keeps it for it."""
+    """What a client kept from its last round, if the engine keeps it for it."""
     return {name: {key: value[client] for key, value in vector.items()} for name, vector in sent.client_vectors.items()}
 
 

@@ -44,7 +44,7 @@ class ServerContext:
 
     @classmethod
     def of(cls, job: Job, model: nn.Module | None = None) -> ServerContext:
-        """The context of a job whose rows are all here; `model` is its fresh one, where it was built already."""
+        """The context of a job whose rows are all here; `model` is its fresh one, if it was built already."""
         spec, federation = job.spec, job.federation
         model = model or built_model(spec)
         privacy = None
@@ -113,10 +113,11 @@ class ServerContext:
 
         state = project(sum_i p_i state_i), which is what the Tallies of an algorithm that is `separable` lead to.
         """
-        if self.privacy is not None:
-            return self.privacy.update(self.algorithm, now.state, report, states)
-        if not states:
-            given = self.algorithm.update(now.state, report)
+        if self.privacy is not None or not states:
+            if self.privacy is not None:
+                given = self.privacy.update(self.algorithm, now.state, report, states)
+            else:
+                given = self.algorithm.update(now.state, report)
             check_update(self.algorithm, given, report.taking_part)
             return given
         shares = report.shares()
@@ -197,11 +198,11 @@ class ClientUpdate:
     """What a client sends back after local training."""
 
     model: Model
-    tally: Tally | None  # None where the algorithm measures nothing, or `state` stands for it
-    loss: float | None  # mean over its steps of the batch's mean loss; None where a site withholds it
+    tally: Tally | None  # None if the algorithm measures nothing, or `state` stands for it
+    loss: float | None  # mean over its steps of the batch's mean loss; None if a site withholds it
     negative: float | None  # share of its steps that pushed some row's loss up; likewise
     uploads: dict[str, Model] = field(default_factory=dict)  # the algorithm's, averaged like the model
-    own: dict[str, Model] = field(default_factory=dict)  # its client vectors, where the engine keeps them for it
+    own: dict[str, Model] = field(default_factory=dict)  # its client vectors, if the engine keeps them for it
     validation: Tally | None = None  # of the model it was sent, on held-out rows of its own
     state: State | None = None  # after the client's own dual step, from a real site instead of the Tally
     values: Tensor | None = None  # of the algorithm's `objectives`, if it names gradients
@@ -226,7 +227,7 @@ class Clients(Protocol):
         return average(models, weights)
 
     def validate(self, model: Model) -> Tally | None:
-        """The validation part's Tally of a model; None where there is no such part, or not here."""
+        """The validation part's Tally of a model; None if there is no such part, or not here."""
         return None
 
 
@@ -366,7 +367,7 @@ def record_of(round: int, scores: Mapping[str, float], state: State, weights: Te
 
 
 def divergence(algorithm: Algorithm, loss: float, now: Snapshot, state: State) -> str | None:
-    """Why a run must stop after this round, in one sentence; None where all its numbers are finite.
+    """Why a run must stop after this round, in one sentence; None if all its numbers are finite.
 
     `state` is what may be shown of the snapshot's. A model may stay finite while a server optimizer's vector does not.
     """

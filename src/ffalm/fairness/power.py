@@ -26,7 +26,7 @@ def rows_needed(
 ) -> float:
     """Rows, in the Tally's shares, that it takes to distinguish a gap of this size from 0.
 
-    Of several groups it is the gap of the two that are farthest apart. Infinite for no gap, NaN where it is undefined.
+    Of several groups it is the gap of the two that are farthest apart. Infinite for no gap, NaN if it is undefined.
     """
     require_known("gap between rates", GAPS, metric)
     for name, value in (("level", level), ("power", power)):
@@ -45,7 +45,7 @@ def rows_needed(
 
 
 def _factor(first: Share, second: Share, level: float, power: float) -> float:
-    """By how much rows must grow; below 1 where fewer would do."""
+    """By how much rows must grow; below 1 if fewer would do."""
     gap = abs(_rate(first) - _rate(second))
     if gap == 0:
         return math.inf

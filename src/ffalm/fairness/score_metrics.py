@@ -34,7 +34,7 @@ class Calibration:
 
 
 def auc(histogram: ScoreHistogram) -> float:
-    """The area under the ROC curve of all rows; NaN where they are all favourable, or none is."""
+    """The area under the ROC curve of all rows; NaN if they are all favourable, or none is."""
     return float(_area(*(counts.sum(-1) for counts in _by_outcome(histogram))))
 
 

@@ -25,7 +25,7 @@ def log_delta(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """The smallest epsilon for this delta, rounded up; infinite where nothing is protected."""
+    """The smallest epsilon for this delta, rounded up; infinite if nothing is protected."""
     if mu == 0:
         return 0.0
     if math.isinf(mu):

@@ -134,4 +134,4 @@ class Mechanism:
 def _cost(multiplier: float) -> float:
     """mu^2 of a mechanism: replacing a client moves its result by at most 2 / multiplier standard deviations."""
     mu = 2 / multiplier if multiplier > 0 else math.inf
-    return mu * mu  # not mu**2, which raises where it is too large for a float
+    return mu * mu  # not mu**2, which raises if it is too large for a float

@@ -70,7 +70,7 @@ def side_by_side(workers: Sequence[StreamWorker], works: Sequence[Iterator[None]
 
 
 def _advanced(worker: StreamWorker, work: Iterator[None]) -> bool:
-    """Launch the next piece of a worker's work; False where there is none."""
+    """Launch the next piece of a worker's work; False if there is none."""
     with torch.cuda.stream(worker.stream):
         return next(work, _ENDED) is not _ENDED
 

@@ -134,7 +134,7 @@ class Stack:
     def _attempt(
         self, number: int, going: list[int], sent_scores: dict[int, Tally] | None
     ) -> tuple[Weighed, dict[int, Tally]] | None:
-        """One round, None where memory ran out and less of it would still do."""
+        """One round, None if memory ran out and less of it would still do."""
         try:
             sent_scores = self._scores(going) if sent_scores is None else sent_scores
             done = self._trained(number, going)
