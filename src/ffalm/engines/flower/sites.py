@@ -120,5 +120,5 @@ def _error(message: FlowerMessage) -> Failure:
         return Failure("late", "The question or its answer expired on the way.")
     reason = printable(error.reason or "unknown")
     if error.code == ErrorCode.CLIENT_APP_CRASHED:
-        return Failure("failed", "The site's process that was to answer has died; the site's log may say why.", reason)
+        return Failure("failed", "The site's process died before it answered; the site's log may say why.", reason)
     return Failure("failed", f"Flower could not run the site's app (code {error.code}).", reason)
