@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.contract import task_of
@@ -20,6 +22,7 @@ def numbers(*values: float) -> Tensor:
 def test_loss_parity_has_a_violation_for_each_group_but_the_first_and_nearness_to_the_mean_one_for_each() -> None:
     assert LossParity().size(TASK) == 2
     assert LossNearMean().size(TASK) == 3
+    assert LossParity().size(replace(TASK, excluded=1)) == 1
 
 
 def test_shares_of_groups_are_of_the_rows_that_count() -> None:
