@@ -45,6 +45,12 @@ def test_one_round_by_hand() -> None:
     assert stepped(QFFL(), told([2, 1], changes, [10, 10]), changes) == pytest.approx(1 - 1.5 / 7.25)
 
 
+def test_one_round_with_q_3_by_hand() -> None:
+    """F = (2, 1): Delta = (8 * 1, -0.5), h = (3 * 4 * 1 + 2 * 8, 3 * 0.25 + 2) = (28, 2.75), w - 7.5 / 30.75."""
+    changes = [-0.5, 0.25]
+    assert stepped(QFFL(q=3.0), told([2, 1], changes, [10, 10]), changes) == pytest.approx(1 - 7.5 / 30.75)
+
+
 def test_size_weights_enter_numerator_and_denominator() -> None:
     """p = (3/4, 1/4): sum p Delta = 3/4 * 2 - 1/4 * 0.5 = 1.375, sum p h = 3/4 * 5 + 1/4 * 2.25 = 4.3125."""
     changes = [-0.5, 0.25]
