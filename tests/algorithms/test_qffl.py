@@ -46,9 +46,9 @@ def test_one_round_by_hand() -> None:
 
 
 def test_one_round_with_q_3_by_hand() -> None:
-    """F = (2, 1): Delta = (8 * 1, -0.5), h = (3 * 4 * 1 + 2 * 8, 3 * 0.25 + 2) = (28, 2.75), w - 7.5 / 30.75."""
+    """F = (3, 1): Delta = (27 * 1, -0.5), h = (3 * 9 * 1 + 2 * 27, 3 * 0.25 + 2) = (81, 2.75), w - 26.5 / 83.75."""
     changes = [-0.5, 0.25]
-    assert stepped(QFFL(q=3.0), told([2, 1], changes, [10, 10]), changes) == pytest.approx(1 - 7.5 / 30.75)
+    assert stepped(QFFL(q=3.0), told([3, 1], changes, [10, 10]), changes) == pytest.approx(1 - 26.5 / 83.75)
 
 
 def test_size_weights_enter_numerator_and_denominator() -> None:
