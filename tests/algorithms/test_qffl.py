@@ -83,12 +83,12 @@ def test_a_larger_lipschitz_constant_shortens_the_step() -> None:
 def test_a_client_without_loss_a_round_without_learning_rate_and_withheld_cells_stay_finite() -> None:
     changes = [0.0, 0.0]
     assert stepped(QFFL(q=0.5), told([0, 1], changes, [10, 10], lr=0.0), changes) == pytest.approx(1.0)
-    report = told([3, 1], changes, [10, 10])
+    report = told([3, 1, 9], [0.0] * 3, [10] * 3)
     assert report.tally is not None
     withheld = Tally(report.tally.confusion.clone(), report.tally.loss.clone())
-    withheld.confusion[1], withheld.loss[1] = 0, 0
+    withheld.confusion[2], withheld.loss[2] = 0, 0
     weights, _ = QFFL().update({}, replace(report, tally=withheld))
-    assert weights.tolist() == [0.5, 0.5]
+    assert weights.tolist() == pytest.approx([3 / 6, 1 / 6, 2 / 6])  # the mean of the others' losses is 2
 
 
 @pytest.mark.parametrize(("settings", "why"), [
