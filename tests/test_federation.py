@@ -347,3 +347,10 @@ def test_group_labels_cross_favourable_and_group_and_share_the_features() -> Non
 def test_what_is_no_part_of_a_federation_is_refused(asked: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
         asked(Federation.from_arrays([GOOD]))
+
+
+@pytest.mark.parametrize(("labels", "wrong"), [([0, 1, -1], -1), ([0, 1, 2], 2)])
+def test_a_label_that_the_task_lacks_is_named(labels: list[int], wrong: int) -> None:
+    rows = Examples(torch.zeros(3, 2), torch.tensor(labels), torch.tensor([0, 1, 0]))
+    with pytest.raises(UserError, match=f"has the label {wrong}, but the task 'two' has 2 labels"):
+        Federation((rows,), None, None, Task("two", label_names=("0", "1"), group_names=("0", "1")))

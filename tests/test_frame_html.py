@@ -113,7 +113,7 @@ def test_a_result_is_drawn_as_metrics_by_round(federation: ffalm.Federation) -> 
     assert all(name in usual for name in ("accuracy", "DPD", "EOD", "Held-out rows by round"))
     legend, line = re.findall(r'<polyline class="curve[^>]*points="([^"]*)"', result.plot("loss").svg)
     assert (len(legend.split()), len(line.split())) == (2, 3)
-    with pytest.raises(UserError, match=r"recorded no 'dp': choose of .*dpd"):
+    with pytest.raises(UserError, match=r"recorded no 'dp': choose from .*dpd"):
         result.plot("dp")
 
 

@@ -250,8 +250,10 @@ def test_a_function_that_gives_the_same_layers_again_is_refused(engine: str) -> 
     """Each seed would start from the weights that another has trained."""
     module = nn.Linear(4, 2)
     told = refusal("fedavg", federation(), model=lambda: module, rounds=1, engine=engine)
-    assert "must make a new one each time" in told
-    assert "again" in refusal("fedavg", federation(), model=lambda: nn.Sequential(module), rounds=1, engine=engine)
+    assert "must make a new module on every call" in told
+    assert "a second time" in refusal(
+        "fedavg", federation(), model=lambda: nn.Sequential(module), rounds=1, engine=engine
+    )
 
 
 def test_new_modules_may_share_layers_that_are_not_trained() -> None:
@@ -261,7 +263,7 @@ def test_new_modules_may_share_layers_that_are_not_trained() -> None:
 
 def test_models_of_each_client_alone_are_no_model_for_new_rows() -> None:
     result = ffalm.simulate("local", federation(), model="linear", rounds=1, **FAST)
-    with pytest.raises(UserError, match="a model for each client, and has none for new rows"):
+    with pytest.raises(UserError, match="a model for each client, so it has no single model"):
         result.predict(arrays(91, 40)[0])
     with pytest.raises(UserError, match="a blind rule is for one model"):
         ffalm.blind(result, federation(), model="linear", rounds=1)

@@ -54,7 +54,7 @@ class Federation:
     validation_client: Tensor | None = None  # the client that owns each validation row, -1 for none; None if unknown
     test_client: Tensor | None = None
     all_groups: bool = field(default=True, repr=False)  # whether every compared group must have training rows
-    preprocessing: Preprocessing | None = None  # that made the features, None where they were given as arrays
+    preprocessing: Preprocessing | None = None  # that made the features, None if they were given as arrays
     feature_names: tuple[str, ...] = ()  # the names of features that were given as data frames
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Federation:
             )
 
     def _check_types(self) -> None:
-        """Refuse what is no federation; rows that a client gathers when asked are not gathered for this."""
+        """Refuse arguments of other types, without gathering any client's rows."""
         parts = (self.validation, self.test)
         dealt = isinstance(self.clients, ClientRows)
         require(
@@ -304,7 +304,7 @@ def load(
     """A federation over a data source by name, or over a table of your own: its path, or a data frame.
 
     `settings` are the source's own, such as a table's `label`, `group` and `favourable`; `seed` draws the partition.
-    The partition is "plain" unless given, and "silos" where an `owner` column says which client owns a row; then
+    The partition is "plain" unless given, and "silos" if an `owner` column says which client owns a row; then
     `leave_out` names one whose rows are all kept for the test part: what would a site see that did not train?
     """
     origin = _source(name, settings)
@@ -401,8 +401,9 @@ def _check(examples: Examples, where: str, task: Task, like: Examples) -> None:
         bad = int((~values.isfinite()).sum())
         require(bad == 0, f"The {where} has {bad} feature values that are NaN or infinite: fill or drop them first.")
     for values, limit, what in ((examples.y, task.labels, "label"), (examples.group, task.groups, "group")):
-        largest = int(values.max())
+        lowest, largest = int(values.min()), int(values.max())
         require(
-            int(values.min()) >= 0 and largest < limit,
-            f"The {where} has the {what} {largest}, but the task {task.name!r} knows {limit} {what}s, numbered from 0.",
+            lowest >= 0 and largest < limit,
+            f"The {where} has the {what} {lowest if lowest < 0 else largest}, but the task {task.name!r} has {limit} "
+            f"{what}s, numbered from 0.",
         )

@@ -79,7 +79,7 @@ class Partition:
         check_ranges(self, "partition")
         require(
             self.leave_out is None or self.kind == "silos",
-            "A site can be left out where the data names the sites: name its owner column.",
+            "A site can be left out only if the data names the sites: name its owner column.",
         )
         if self.min_rows is None:  # owners are as large as they are, while a draw can be repeated
             object.__setattr__(self, "min_rows", 1 if self.kind == "silos" else 10)
@@ -108,7 +108,7 @@ class Partition:
         rows = len(dataset.train)
         require(
             self.clients * self.smallest <= rows,
-            f"{self.clients} clients of at least {self.min_rows} rows do not fit into {rows} training rows: ask for "
+            f"{self.clients} clients of at least {self.min_rows} rows do not fit into {rows} training rows: choose "
             "fewer clients or a smaller min_rows.",
         )
         draws = generator(seed, Purpose.PARTITION)
@@ -133,7 +133,7 @@ def _dirichlet(dataset: Dataset, partition: Partition, draws: np.random.Generato
             return [np.concatenate(owned) for owned in zip(*dealt, strict=True)]
     raise UserError(
         f"No draw of {_TRIES} gave each of {partition.clients} clients {partition.min_rows} rows at alpha "
-        f"{partition.alpha}: ask for fewer clients, a larger alpha, a smaller min_rows or partition 'balanced'."
+        f"{partition.alpha}: choose fewer clients, a larger alpha, a smaller min_rows or partition 'balanced'."
     )
 
 
@@ -178,8 +178,8 @@ def _evened(
     smallest = min(len(rows) for rows in owned)
     require(
         smallest >= partition.smallest,
-        f"The {partition.kind} partition leaves a client with {smallest} rows, fewer than {partition.min_rows}: ask "
-        "for fewer clients or a larger alpha.",
+        f"The {partition.kind} partition leaves a client with {smallest} rows, fewer than {partition.min_rows}: choose "
+        "fewer clients or a larger alpha.",
     )
     return [rows[:smallest] for rows in owned]
 

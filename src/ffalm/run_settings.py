@@ -96,7 +96,7 @@ class Privacy:
     state_clip: float = field(
         default=0.1,
         metadata={
-            "about": "Largest norm of a client's own step of the duals, where these steps are averaged.",
+            "about": "Largest norm of a client's own step of the duals, if these steps are averaged.",
             "above": 0,
         },
     )

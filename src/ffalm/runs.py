@@ -53,7 +53,7 @@ class Result:
     notes: list[str] = field(default_factory=list)  # what a reader of the numbers should know
     diverged: str | None = None  # why the run was stopped early, in one sentence
     favourable: int = 1  # the label that the task's metrics are about
-    kept: int | None = None  # the round whose model this is, None where it is the last
+    kept: int | None = None  # the round whose model this is, None if it is the last
     scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # "training", and "validation" and "test" if any
     client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # of each client's own held-out rows
     group_names: tuple[str, ...] = ()
@@ -62,13 +62,15 @@ class Result:
     facts: ModelFacts | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The function that makes the model as bytes, since a program that reads results need not know it; None where
-        it cannot be pickled, such as a lambda."""
+        """The function that makes the model is pickled separately, so that a program without it can read the result.
+
+        It is None if it cannot be pickled, such as a lambda.
+        """
         try:
-            made = pickle.dumps(self.factory)
-        except Exception:  # whatever an object of the user's raises
-            made = None
-        return {**self.__dict__, "factory": made}
+            factory = pickle.dumps(self.factory)
+        except Exception:  # a user's object may raise anything
+            factory = None
+        return {**self.__dict__, "factory": factory}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         factory = None
@@ -82,14 +84,15 @@ class Result:
         return replace(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Result:
-        """Likewise."""
-        return replace(self, **{one.name: copy.deepcopy(getattr(self, one.name), memo) for one in fields(self)})
+        """With the same function, which may not be copyable either."""
+        copied = [one.name for one in fields(self) if one.name != "factory"]
+        return replace(self, **{name: copy.deepcopy(getattr(self, name), memo) for name in copied})
 
     @property
     def model(self) -> TrainedModel:
         """The trained model, which takes new rows."""
         if self.description is None:
-            raise UserError("This run trained a model for each client, and has none for new rows.")
+            raise UserError("This run trained a model for each client, so it has no single model for new rows.")
         return TrainedModel.of(self.state_dict, self.description, self.factory, facts=self.facts)
 
     def predict(self, data: Any) -> NDArray[Any]:
@@ -127,12 +130,14 @@ class Result:
         from ffalm.report.notebook_charts import by_round
 
         known = [name for name, value in self.history[-1].items() if name != "round" and isinstance(value, float)]
-        asked = metrics or [name for name in HEADLINE if name in known]
-        require(bool(asked), "The run recorded no metric of held-out rows: the federation has no validation part.")
-        for name in asked:
-            told = isinstance(name, str) and name in known
-            require(told, f"The run recorded no {short_repr(name)}: choose of {', '.join(known)}.")
-        return by_round(self.history, asked)
+        shown = metrics or [name for name in HEADLINE if name in known]
+        require(bool(shown), "The run recorded no metric of held-out rows: the federation has no validation part.")
+        for name in shown:
+            require(
+                isinstance(name, str) and name in known,
+                f"The run recorded no {short_repr(name)}: choose from {', '.join(known)}.",
+            )
+        return by_round(self.history, shown)
 
     def _repr_html_(self) -> str:
         ended = (self.diverged,) if self.diverged else ()
@@ -146,7 +151,7 @@ class Result:
     def interval(self, metric: str, level: float = 0.95, favourable: int | None = None) -> tuple[float, float]:
         """A confidence interval of a test metric over the sampling of the test rows.
 
-        It is about the label that `test` is about, unless another is said to be favourable.
+        It is about the label that `test` is about, unless `favourable` names another.
         """
         return self._tally().interval(metric, level, self.favourable if favourable is None else favourable)
 
@@ -157,7 +162,7 @@ class Result:
 
 
 class Computed(Protocol):
-    """What `compute` asks of a run."""
+    """What `compute` needs of a run."""
 
     @property
     def jobs(self) -> Sequence[Job]: ...
@@ -170,7 +175,7 @@ class Computed(Protocol):
 class Run:
     """A run of one model: its rounds so far, and the model that it would end with.
 
-    `federation` is what the model is scored on: the job's has a single client where rows are pooled for training.
+    `federation` is what the model is scored on: the job's has a single client if rows are pooled for training.
     """
 
     def __init__(self, job: Job, keep: Keep, federation: Federation) -> None:

@@ -37,7 +37,7 @@ from ffalm.trained_models.trained_model import TrainedModel
 
 Model = str | Architecture | ModelFactory
 
-_MOST_THREADS = 1024  # OpenMP ends the process where it cannot have as many as were asked for
+_MOST_THREADS = 1024  # OpenMP ends the process if it cannot start as many as requested
 _SMALL = 2**18  # bytes of a model: 64 hidden units for up to 1,000 features
 _COPIES = 4  # of a model that a run holds at least: the server's, a client's, its gradient, the last snapshot
 
@@ -108,7 +108,7 @@ class DivergedError(TrainingDiverged):
         self.results = results
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Made again with its results: an error that cannot be unpickled breaks or blocks a pool of processes."""
+        """Pickled with its results: an error that cannot be unpickled breaks or blocks a pool of processes."""
         return type(self), (str(self), self.results)
 
 
@@ -149,12 +149,12 @@ def simulate(
     one for all, or one per seed. An algorithm's name stands for its default preset. `privacy` adds differential
     privacy and reports `epsilon`; `keep="best"` scores the model of the round with the best validation accuracy
     instead of the last. `model` is the name of an architecture, or a function that makes an `nn.Module`; `threads` are
-    torch's, 1 unless the model has convolutions. `on_round` is called with each round's record; `progress` shows a line
-    that is rewritten as rounds are done. The other keywords are settings of training: `ffalm settings training` lists
-    them.
+    torch's, 1 unless the model has convolutions. `on_round` is called with each round's record; `progress` shows a
+    progress line. The other keywords are settings of training: `ffalm settings training` lists them.
 
-    What the program has set in torch (`torch.no_grad`, autocast, a default device) changes no number; threads that
-    train at the same time take turns, so `on_round` must not wait for another thread that trains or loads a model.
+    Modes that the program has set in torch (`torch.no_grad`, autocast, a default device) do not change the results.
+    Threads that train at the same time take turns, so `on_round` must not wait for another thread that trains or loads
+    a model.
     """
     shared = RunSettings.from_keywords(settings)
     seeds = [seed_of(number) for number in listed(seed)]
@@ -237,7 +237,7 @@ def rebuilt(weights: Mapping[str, Tensor], federation: Federation, settings: Run
 
 @dataclass(frozen=True)
 class ArchitectureFactory:
-    """An architecture for one shape of input: a model function that engines can tell to be the same as another."""
+    """An architecture for one shape of input: a model function that can be compared with another."""
 
     architecture: Architecture
     shape: tuple[int, ...]
@@ -255,7 +255,7 @@ class ArchitectureFactory:
 
 
 def placed(device: str, factory: ModelFactory) -> str:
-    """The device that a study asks for, where "auto" is the CPU for small models of tables, whatever GPU there is."""
+    """The device of a study, where "auto" is the CPU for small models of tables, whatever GPU there is."""
     return "cpu" if device == "auto" and isinstance(factory, ArchitectureFactory) and factory.small else device
 
 
@@ -296,6 +296,6 @@ def own_model(model: Any) -> ModelFactory:
         raise UserError(
             "The function that makes the model must take no arguments: use `lambda: MyModel(...)`."
         ) from None
-    except ValueError:  # some functions of C do not tell what they take
+    except ValueError:  # some functions written in C have no signature
         pass
     return model  # type: ignore[no-any-return]

@@ -53,7 +53,7 @@ def test_a_study_stores_and_reports_it_beside_the_others(federation: ffalm.Feder
 
 
 def test_neither_privacy_nor_a_real_federation_takes_it(federation: ffalm.Federation) -> None:
-    with pytest.raises(UserError, match="privacy is about what clients tell"):
+    with pytest.raises(UserError, match="no clients' answers to protect"):
         ffalm.simulate("central", federation, privacy=ffalm.Privacy(noise=1.0), **SETTINGS)
     named = {"name": "a", "sites": ["b"], "algorithm": {"name": "central"}}
     with pytest.raises(UserError, match="reference for simulations"):

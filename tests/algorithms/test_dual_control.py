@@ -10,7 +10,6 @@ from tests.contract import TASK, batch_of, report_of, task_of
 
 import ffalm
 from ffalm.algorithms import Measure, RoundReport, State
-from ffalm.algorithms.constraints import nonnegative_pulls
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 
@@ -104,6 +103,12 @@ def test_a_decaying_dual_forgets_a_share_of_itself_each_round() -> None:
     assert duals([0.4, 0.4, 0.0], dual_decay=0.5) == pytest.approx([0.4, 0.6, 0.3], abs=1e-12)
 
 
+def test_a_controlled_dual_takes_steps_of_the_size_of_the_round() -> None:
+    """0.2 * 0.5, and 0.9 * 0.1 + 0.4 * (-0.2)."""
+    found = duals([0.5, -0.2], dual_lr=0.2, dual_lr_growth=2.0, dual_decay=0.1)
+    assert found == pytest.approx([0.1, 0.01], abs=1e-12)
+
+
 def test_a_pi_controller_adds_the_present_gap_to_the_integral() -> None:
     assert duals([0.4, 0.2, 0.0], dual_proportional=2.0) == pytest.approx([1.2, 1.0, 0.6], abs=1e-12)
 
@@ -113,8 +118,8 @@ def test_the_integral_stops_at_the_bound_so_that_the_dual_can_turn_at_once() -> 
 
 
 def test_a_feasibility_driven_penalty_grows_only_while_the_gap_does_not_shrink_enough() -> None:
-    """Round 1 has nothing before it; 0.9 > 0.8 * 1 grows; -0.5 < 0.8 * 0.9 does not; 0.45 > 0.4 does."""
-    gaps = [1.0, 0.9, -0.5, 0.45]
+    """Round 1 has nothing before it; |-0.9| > 0.8 * 1 grows; 0.5 < 0.8 * |-0.9| does not; 0.45 > 0.4 does."""
+    gaps = [1.0, -0.9, 0.5, 0.45]
     settings = {"penalty": 1.0, "penalty_growth": 1.1, "sufficient_decrease": 0.8}
     found = [float(after(gaps[: count + 1], **settings)["penalty"]) for count in range(4)]
     assert found == pytest.approx([1.1, 1.21, 1.21, 1.331], abs=1e-12)
@@ -129,11 +134,11 @@ def test_of_three_groups_the_largest_gap_decides_on_the_penalty() -> None:
     state = algorithm.start(task_of(groups=3), torch.ones(1, 2, 3, dtype=torch.int64))
     state = {**state, "gap": torch.tensor([0.1, 0.6], dtype=torch.float64)}
     confusion = torch.ones(1, 2, 2, 3, dtype=torch.int64)
-    loss = torch.tensor([[[4.0, 2.4, 3.6], [0.0, 0.0, 0.0]]], dtype=torch.float64)  # gaps 0.4 and 0.1
+    loss = torch.tensor([[[4.0, 3.9, 5.6], [0.0, 0.0, 0.0]]], dtype=torch.float64)  # gaps 0.025 and -0.4
     told = report_of(1, torch.tensor([12]), torch.tensor([True]), Tally(confusion, loss), task=task_of(groups=3))
     _, state = algorithm.update(state, told)
-    assert state["dual"].tolist() == pytest.approx([0.3, 0.1], abs=1e-12)
-    assert float(state["penalty"]) == 2.0  # 0.4 > 0.5 * 0.6
+    assert state["dual"].tolist() == pytest.approx([0.025, -0.3], abs=1e-12)
+    assert float(state["penalty"]) == 2.0  # |-0.4| > 0.5 * 0.6
 
 
 @pytest.mark.parametrize(
@@ -147,14 +152,6 @@ def test_no_row_weighs_less_than_0_with_nonnegative_weights(dual: float, weights
     found = ffalm.FFALM(nonnegative_weights=True).slopes(batch_of(losses, groups), state)
     assert found.tolist() == pytest.approx(weights, abs=1e-12)
     assert bool((found >= 0).all())
-
-
-def test_of_three_groups_the_negative_pulls_share_what_group_0_can_give() -> None:
-    """Shares 0.2, 0.3, 0.5: a_1 = 0.9 -> 0.3; a_2 = -2 may be -(0.2 + 0.3); and (-1, -3) shrinks to (-0.05, -0.15)."""
-    shares = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    pulls = torch.tensor([[0.9, -2.0], [-1.0, -3.0], [0.1, 0.2]], dtype=torch.float64)
-    found = nonnegative_pulls(pulls, shares)
-    assert found.flatten().tolist() == pytest.approx([0.3, -0.5, -0.05, -0.15, 0.1, 0.2], abs=1e-12)
 
 
 @pytest.mark.parametrize(

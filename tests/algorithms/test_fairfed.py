@@ -186,9 +186,22 @@ def test_an_undefined_local_metric_is_replaced_by_the_accuracy_gap(metric: Metri
     np.testing.assert_allclose(found, 0.5 - 0.5 * (gaps - gaps.mean()), atol=1e-12)
 
 
+def test_a_client_that_is_more_accurate_than_all_is_as_far_from_them_as_one_that_is_less() -> None:
+    """Its accuracy is 1, that of all 10/12; the other client's gap is the pooled one, 1/2."""
+    lacking = ([0, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 0])
+    full = ([0, 1, 0, 1, 0, 1, 0, 1], [1, 1, 0, 1, 0, 0, 0, 1], [0, 0, 0, 0, 1, 1, 1, 1])
+    found = moved(ffalm.FairFed(step=0.5), [0.5, 0.5], report([lacking, full]))
+    assert found == pytest.approx([0.5 - 0.5 / 12, 0.5 + 0.5 / 12])
+
+
 def test_where_every_weight_is_clipped_the_sizes_decide() -> None:
     told = report([selected((5, 10), (4, 10))] * 3, sizes=[10, 20, 30])
     assert moved(ffalm.FairFed(step=0.5), [0.0, 0.0, 0.0], told) == pytest.approx([1 / 6, 2 / 6, 3 / 6])
+
+
+def test_where_all_weight_is_with_a_client_that_sits_out_the_sizes_of_the_others_decide() -> None:
+    told = report([selected((5, 10), (4, 10))] * 3, sizes=[10, 30, 60], part=[True, True, False])
+    assert moved(ffalm.FairFed(step=0.5), [0.0, 0.0, 1.0], told) == pytest.approx([0.25, 0.75, 0.0])
 
 
 def test_clients_that_sit_out_weigh_nothing_now_and_keep_their_weight_for_later() -> None:

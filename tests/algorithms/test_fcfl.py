@@ -67,6 +67,8 @@ def test_of_more_groups_the_disparity_is_the_largest_gap_and_rows_of_unknown_gro
     three = batch(odds(0.1, 0.0, -0.1), [0, 1, 0], [0, 1, 2], groups_in_task=3)
     rates = torch.tensor([1.0, 0.0, -1.0]).sigmoid()
     assert float(FCFL().objectives(three, {})[1]) == pytest.approx(float(rates[0] - rates[2]))
+    absent = batch(odds(0.1, 0.0, -0.1), [0, 1, 0], [0, 2, 2], groups_in_task=3)
+    assert float(FCFL().objectives(absent, {})[1]) == pytest.approx(float(rates[0] - rates[1:].mean()))
     unknown = replace(task_of(groups=3), excluded=1)
     only_two = three._replace(rows=three.rows._replace(task=unknown))
     assert float(FCFL().objectives(only_two, {})[1]) == pytest.approx(float(rates[0] - rates[1]))
@@ -107,7 +109,8 @@ def test_which_budget_is_exceeded(settings: dict[str, Any], constrained: bool) -
 
 
 def test_a_delta_shrinks_to_a_hundredth_once_its_gradient_is_small() -> None:
-    gradients = [[[8.0, 0.0]] * 2, [[0.0, 0.1]] * 2]
+    """Norms 8 and 3: a tenth of the first is more than 0.5, a tenth of the second less."""
+    gradients = [[[8.0, 0.0]] * 2, [[0.0, 3.0]] * 2]
     _, state = direction(FCFL(), told([[0.5, 0.3], [0.5, 0.3]], gradients), gradients)
     assert float(state["loss_delta"]) == 0.5
     assert float(state["disparity_delta"]) == pytest.approx(0.005)
@@ -130,6 +133,18 @@ def test_along_the_direction_of_stage_2_no_loss_and_no_active_disparity_rises(ga
         else:
             assert not state["gradient_weights"][1].any()
         assert float(state["loss_delta"]) == 0.5
+
+
+def test_a_step_of_stage_2_by_hand() -> None:
+    """Excesses 0.5 and -0.05 have the weights softmax(0, -1.1) = (0.750260, 0.249740), so G_g = (-1, b), b = 0.500520.
+
+    Both losses have the gradient (1, 0), so d = (1 - t) (1, 0) + t G_g is orthogonal to G_g at t = 1 / (2 + b^2).
+    """
+    gradients = [[[1.0, 0.0]] * 2, [[-1.0, 1.0], [-1.0, -1.0]]]
+    report = told([[0.5, 0.6], [0.6, 0.05]], gradients, round=2)
+    found, _ = direction(FCFL(minimax_rounds=1), report, gradients)
+    share = 1 / (2 + 0.500520**2)
+    assert found.tolist() == pytest.approx([1 - 2 * share, share * 0.500520], abs=1e-5)
 
 
 def test_clients_that_do_not_take_part_weigh_nothing() -> None:

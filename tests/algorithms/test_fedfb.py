@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.contract import TASK, batch_of, task_of
@@ -37,6 +39,17 @@ def test_the_worked_round() -> None:
     assert weights.tolist() == pytest.approx([0.51, 0.49])  # all rows weighed 1 in this round
 
 
+def test_of_three_groups_the_first_moves_by_the_gaps_of_both_others() -> None:
+    """f = ((1 + 2) / 4, 3/4, 1/4), so F = (0, -0.5): lambda = (4, 4, 4) / 12 + 0.3 * (0.5, 0, -0.5)."""
+    counts = torch.tensor([[[2, 1, 3], [2, 3, 1]]])
+    losses = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]], dtype=torch.float64)
+    task, algorithm = task_of(groups=3), ffalm.FedFB(step=0.3)
+    tally = Tally(torch.stack([counts, torch.zeros_like(counts)], 1), losses)
+    told = RoundReport(1, counts, torch.tensor([True]), tally, task)
+    _, state = algorithm.update(algorithm.start(task, counts), told)
+    assert state["duals"].tolist() == pytest.approx([1 / 3 + 0.15, 1 / 3, 1 / 3 - 0.15])
+
+
 def test_the_step_shrinks_with_the_square_root_of_the_round() -> None:
     assert after(ffalm.FedFB(step=0.3), report(round=4))[1]["duals"].tolist() == pytest.approx([0.473, 0.527])
 
@@ -47,6 +60,12 @@ def test_clients_count_by_the_weights_of_their_rows() -> None:
     summed = torch.tensor([10 * 0.8 + 6 * 1.2 + 15 * 1.2 + 20 * 0.8, 20 * 0.8 + 4 * 1.2 + 5 * 1.2 + 20 * 0.8])
     weights, _ = algorithm.update(state, report())
     assert weights.tolist() == pytest.approx((summed / summed.sum()).tolist())
+
+
+def test_where_no_row_of_those_that_take_part_has_a_weight_their_sizes_decide() -> None:
+    state = {"duals": torch.tensor([0.5, 0.5]).double(), "row_weights": torch.zeros(2, 2).double()}
+    weights, _ = ffalm.FedFB().update(state, replace(report(), taking_part=torch.tensor([True, False])))
+    assert weights.tolist() == [1.0, 0.0]
 
 
 def test_a_favoured_groups_unfavourable_rows_gain_weight() -> None:

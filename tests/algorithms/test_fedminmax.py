@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.contract import TASK, task_of
@@ -48,3 +50,14 @@ def test_a_group_without_rows_gets_no_weight() -> None:
     told = RoundReport(1, counts, torch.tensor([True, True]), tally, task)
     state = algorithm.update(algorithm.start(task, counts), told)[1]
     assert state["group_weights"].tolist() == pytest.approx([0.675, 0.325, 0])
+
+
+def test_rows_of_a_group_that_is_not_compared_weigh_1_and_change_no_other_weight() -> None:
+    algorithm, task = ffalm.FedMinMax(step=0.5), replace(task_of(groups=3), excluded=1)
+    counts = torch.cat([COUNTS, torch.tensor([[[1], [2]], [[3], [4]]])], -1)
+    losses = torch.cat([LOSSES, torch.ones(2, 2, 1, dtype=torch.float64)], -1)
+    tally = Tally(torch.stack([counts, torch.zeros_like(counts)], 1), losses)
+    told = RoundReport(1, counts, torch.tensor([True, True]), tally, task)
+    state = algorithm.update(algorithm.start(task, counts), told)[1]
+    assert state["group_weights"].tolist() == pytest.approx([0.675, 0.325])
+    assert state["row_weights"].tolist() == [pytest.approx([0.9, 1.3, 1.0])] * 2

@@ -45,6 +45,12 @@ def test_one_round_by_hand() -> None:
     assert stepped(QFFL(), told([2, 1], changes, [10, 10]), changes) == pytest.approx(1 - 1.5 / 7.25)
 
 
+def test_one_round_with_q_3_by_hand() -> None:
+    """F = (3, 1): Delta = (27 * 1, -0.5), h = (3 * 9 * 1 + 2 * 27, 3 * 0.25 + 2) = (81, 2.75), w - 26.5 / 83.75."""
+    changes = [-0.5, 0.25]
+    assert stepped(QFFL(q=3.0), told([3, 1], changes, [10, 10]), changes) == pytest.approx(1 - 26.5 / 83.75)
+
+
 def test_size_weights_enter_numerator_and_denominator() -> None:
     """p = (3/4, 1/4): sum p Delta = 3/4 * 2 - 1/4 * 0.5 = 1.375, sum p h = 3/4 * 5 + 1/4 * 2.25 = 4.3125."""
     changes = [-0.5, 0.25]
@@ -77,12 +83,12 @@ def test_a_larger_lipschitz_constant_shortens_the_step() -> None:
 def test_a_client_without_loss_a_round_without_learning_rate_and_withheld_cells_stay_finite() -> None:
     changes = [0.0, 0.0]
     assert stepped(QFFL(q=0.5), told([0, 1], changes, [10, 10], lr=0.0), changes) == pytest.approx(1.0)
-    report = told([3, 1], changes, [10, 10])
+    report = told([3, 1, 9], [0.0] * 3, [10] * 3)
     assert report.tally is not None
     withheld = Tally(report.tally.confusion.clone(), report.tally.loss.clone())
-    withheld.confusion[1], withheld.loss[1] = 0, 0
+    withheld.confusion[2], withheld.loss[2] = 0, 0
     weights, _ = QFFL().update({}, replace(report, tally=withheld))
-    assert weights.tolist() == [0.5, 0.5]
+    assert weights.tolist() == pytest.approx([3 / 6, 1 / 6, 2 / 6])  # the mean of the others' losses is 2
 
 
 @pytest.mark.parametrize(("settings", "why"), [

@@ -42,6 +42,16 @@ def test_the_row_weights_of_fedfb_stay_and_its_duals_follow_the_shares(metric: s
     torch.testing.assert_close(moved["duals"], weights[0 if metric == "dp" else 1] * shares)
 
 
+def test_the_rows_of_fedminmax_keep_the_proportions_of_their_weights() -> None:
+    algorithm, weights = ffalm.FedMinMax(), torch.tensor([1.5, 0.75]).double()
+    state = algorithm.start(TASK, COUNTS[:2])
+    found = algorithm.recounted({**state, "row_weights": weights.expand(2, 2)}, TASK, COUNTS, LATE)
+    shares = COUNTS.sum((0, 1)).double() / COUNTS.sum()
+    mixture = weights * shares / (weights * shares).sum()
+    torch.testing.assert_close(found["group_weights"], mixture)
+    torch.testing.assert_close(found["row_weights"], (mixture / shares).expand(2, 2))
+
+
 def test_a_group_that_only_the_late_one_has_weighs_as_any_other_under_fedminmax() -> None:
     counts = COUNTS.clone()
     counts[:2, :, 1] = 0

@@ -40,6 +40,21 @@ def test_the_worked_step_of_exponentiated_gradient() -> None:
     assert state["prices"][0].tolist() == [pytest.approx(prices)] * 2
 
 
+def test_a_group_that_was_never_measured_has_no_multipliers_and_takes_no_part_in_those_of_others() -> None:
+    algorithm, none = ffalm.Reductions(dual_lr=2.0, tolerance=0.05, bound=3.0), torch.zeros(2, 1)
+    counts = torch.cat([COUNTS, torch.tensor([[[4], [6]]])], -1)
+    seen = Tally(torch.cat([SEEN.confusion, torch.zeros(2, 2, 1).long()], -1), torch.cat([SEEN.loss, none], -1))
+    told = RoundReport(1, counts, torch.tensor([True]), None, task_of(groups=3), seen)
+    _, state = algorithm.update(algorithm.start(told.task, counts), told)
+    assert state["duals"][0].tolist() == pytest.approx([*after(algorithm)["duals"][0].tolist(), 0.0])
+
+
+def test_held_out_rows_are_needed_where_multipliers_are_learned_on_them() -> None:
+    assert ffalm.Reductions().needs_held_out
+    assert not ffalm.Reductions(measured="train").needs_held_out
+    assert not ffalm.Reductions(multiplier=0.3).needs_held_out
+
+
 def test_a_round_that_measures_one_group_alone_moves_nothing() -> None:
     algorithm = ffalm.Reductions(dual_lr=2.0, tolerance=0.05, bound=3.0)
     before = after(algorithm)

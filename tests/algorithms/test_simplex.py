@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from ffalm.algorithms.simplex import normalised, onto_simplex
+from ffalm.algorithms.simplex import normalised, onto_simplex, recounted_weights
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,10 @@ def test_weights_of_0_become_those_by_size() -> None:
     rows = torch.tensor([1.0, 3.0])
     assert normalised(torch.zeros(2), rows).tolist() == [0.25, 0.75]
     assert normalised(torch.tensor([2.0, 2.0]), rows).tolist() == [0.5, 0.5]
+
+
+def test_where_all_weight_was_with_a_client_that_is_gone_the_sizes_of_those_that_stayed_decide() -> None:
+    """The late client gets its 20 of 60 rows; the others share the rest as 10 to 30."""
+    weights, rows = torch.tensor([0.0, 0.0, 1.0, 0.0]).double(), torch.tensor([10.0, 30.0, 0.0, 20.0]).double()
+    found = recounted_weights(weights, rows, torch.tensor([False, False, False, True]))
+    assert found.tolist() == pytest.approx([1 / 6, 1 / 2, 0, 1 / 3])

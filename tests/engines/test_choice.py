@@ -92,7 +92,7 @@ def test_an_engine_that_lacks_what_an_algorithm_asks_of_clients_is_refused_and_n
     engine, reason = choose("auto", gradients)
     assert (engine.name, reason) == ("loop", "convolutions, and clients upload gradients instead of training")
     assert gradients.spec.training.batch_size is None
-    assert "FCFL asks clients for gradients" in str(GraphedEngine.lacks(asked))
+    assert "FCFL upload gradients instead of training" in str(GraphedEngine.lacks(asked))
 
 
 def test_several_runs_of_one_seed_take_their_steps_together_where_all_algorithms_can(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.test_simulate import FAST, federation
 from torch import Tensor
 
 import ffalm
+from ffalm.algorithms import ModelVector, Vectors
 from ffalm.engines.objective_trial import why_not_together
 from ffalm.errors import UserError
 
@@ -44,14 +46,63 @@ def worst_group(_: Any, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
     return means.masked_fill(~present, float("-inf")).amax(-1)
 
 
-@pytest.mark.parametrize("objective", [mean_over_clients, mean_with_padding, branching])
-def test_an_objective_for_one_client_at_a_time_is_not_computed_for_many_at_once(objective: Any) -> None:
-    """On a tensor of many clients it would give other numbers, and nobody would notice."""
-    own = algorithm(objective=objective)
-    settings: dict[str, Any] = {"rounds": 2, "model": "linear", "device": "cpu", "batch_size": 8}
+def worst_rows(_: Any, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
+    """Fails on fewer than five rows, and takes padding for rows."""
+    return batch.losses.topk(5).values.mean(-1)
+
+
+def drawn(_: Any, batch: ffalm.Batch, state: dict[str, Tensor]) -> Tensor:
+    kept = torch.rand_like(batch.losses) < 0.5
+    return ffalm.fairness.masked_mean(batch.losses, batch.mask & kept)
+
+
+def assert_computed_one_by_one(**body: Any) -> None:
+    own = algorithm(**body)
+    settings: dict[str, Any] = {"rounds": 2, "model": "linear", "device": "cpu", "batch_size": None, "local_epochs": 4}
     by_itself = ffalm.simulate(own, federation(), engine="loop", **settings)
     assert ffalm.simulate(own, federation(), **settings).state_dict["0.weight"].equal(by_itself.state_dict["0.weight"])
-    assert "engine='loop'" in refusal("stacked", objective=objective)
+    assert "engine='loop'" in refusal("stacked", **body)
+
+
+@pytest.mark.parametrize("objective", [mean_over_clients, mean_with_padding, branching, worst_rows, drawn])
+def test_an_objective_for_one_client_at_a_time_is_not_computed_for_many_at_once(objective: Any) -> None:
+    """On a tensor of many clients it would give other numbers, and nobody would notice."""
+    assert_computed_one_by_one(objective=objective)
+
+
+def clipped(_: Any, weights: ModelVector, sent: ffalm.Sent, own: Vectors, steps: Tensor, lr: float) -> Any:
+    change = sent.model - weights
+    norm = torch.stack([(value * value).sum() for value in change.tensors]).sum()
+    return {"change": change * (0.01 / norm).clamp(max=1)}, {}
+
+
+def halved(_: Any, weights: ModelVector, sent: ffalm.Sent, own: Vectors, steps: Tensor, lr: float) -> Any:
+    change = sent.model - weights
+    return {"change": 0.5 * change if steps > 3 else change}, {}
+
+
+def far_away(_: Any, weights: ModelVector, sent: ffalm.Sent, own: Vectors) -> ModelVector | None:
+    change = weights - sent.model
+    return change if sum((value * value).sum() for value in change.tensors) > 0.01 else None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"client_vectors": ("change",), "finish": clipped, "drift": lambda _, weights, sent, own: own["change"]},
+        {"client_vectors": ("change",), "finish": halved, "drift": lambda _, weights, sent, own: own["change"]},
+        {"drift": far_away},
+    ],
+)
+def test_vectors_of_one_client_at_a_time_are_not_computed_for_many_at_once(body: dict[str, Any]) -> None:
+    """A norm over all clients, or a choice made for all of them, would be another algorithm."""
+    assert_computed_one_by_one(**body)
+
+
+def test_a_trial_leaves_the_callers_generator_as_it_is() -> None:
+    before = torch.get_rng_state()
+    why_not_together(algorithm(objective=drawn), federation())
+    assert torch.get_rng_state().equal(before)
 
 
 def test_a_sound_objective_is_computed_for_many_at_once() -> None:
@@ -62,6 +113,14 @@ def test_a_sound_objective_is_computed_for_many_at_once() -> None:
         by_outputs=lambda _, task: True,
     )
     assert why_not_together(by_logits, fed) is None
+    with_vectors = algorithm(
+        client_vectors=("change",),
+        broadcasts=("pull",),
+        start=lambda _, task, counts: {"pull": torch.tensor(0.5, dtype=torch.float64)},
+        drift=lambda _, weights, sent, own: sent.state["pull"] * (weights - sent.model) - own["change"],
+        finish=lambda _, weights, sent, own, steps, lr: ({"change": (sent.model - weights) / (steps * lr)}, {}),
+    )
+    assert why_not_together(with_vectors, fed) is None
 
 
 def test_ours_are_not_tried_and_no_rows_are_counted_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +128,14 @@ def test_ours_are_not_tried_and_no_rows_are_counted_for_them(monkeypatch: pytest
     fed = federation()
     monkeypatch.delattr(ffalm.Federation, "counts")
     assert why_not_together(ffalm.FFALM(), fed) is None
+
+
+def test_a_probability_of_more_than_two_labels_says_what_it_needs() -> None:
+    draws = np.random.default_rng(0)
+    rows = draws.normal(size=(30, 4)), np.arange(30) % 3, draws.integers(0, 2, 30)
+    own = algorithm(objective=lambda _, batch, state: batch.favourable_probability().mean(-1))
+    with pytest.raises(UserError, match="one of 3 labels needs the model's outputs: let `by_outputs`"):
+        ffalm.simulate(own, ffalm.Federation.from_arrays([rows]), rounds=1, device="cpu")
 
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
@@ -91,11 +158,17 @@ def test_a_state_named_as_something_else_in_the_record_is_refused() -> None:
         assert repr(name) in refusal(start=lambda _, task, counts, entry=entry: entry)
 
 
+def test_weights_are_checked_under_privacy_too() -> None:
+    own = algorithm(update=lambda _, state, report: (torch.full((3,), 0.1), state))
+    with pytest.raises(UserError, match=r"must sum to 1; their sum is 0\.3"):
+        ffalm.simulate(own, federation(), privacy=ffalm.Privacy(noise=1.0), rounds=1, **FAST)
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [
         ({"start": lambda _, task, counts: {"q": 1.0}}, "dict of tensors; got 'q' of type float"),
-        ({"start": lambda _, task, counts: None}, "`start` of Own gives must be a dict"),
+        ({"start": lambda _, task, counts: None}, "`start` of Own returns must be a dict"),
         ({"update": lambda _, state, report: None}, "`update` of Own must return weights and a state"),
         ({"update": lambda _, state, report: (torch.ones(2) / 2, state)}, "one weight per client, of shape (3,)"),
         ({"update": lambda _, state, report: (torch.ones(3), state)}, "sum to 1; their sum is 3"),

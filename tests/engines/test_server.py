@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -12,8 +13,8 @@ from torch import nn
 import ffalm
 from ffalm.engines import Engine, Snapshot
 from ffalm.engines.jobs import Model
-from ffalm.engines.loop import LoopEngine
-from ffalm.engines.server import ServerContext
+from ffalm.engines.loop import LoopClients, LoopEngine
+from ffalm.engines.server import ClientUpdate, ServerContext, rounds
 from ffalm.engines.stacked import StackedEngine
 
 
@@ -40,6 +41,22 @@ def test_a_snapshot_is_put_where_the_model_is_and_in_its_order() -> None:
     tensors = [begun.model, begun.vectors["control"], begun.client_vectors["control"]]
     assert {value.device.type for entries in tensors for value in entries.values()} == {"meta"}
     assert all(isinstance(value, torch.Tensor) for value in begun.state.values())
+
+
+class OutOfOrder(LoopClients):
+    """Clients whose models arrive with their entries in another order, as messages may have them."""
+
+    def train(self, chosen: Sequence[int], sent: Snapshot) -> dict[int, ClientUpdate]:
+        return {
+            client: dataclasses.replace(update, model=dict(reversed(update.model.items())))
+            for client, update in super().train(chosen, sent).items()
+        }
+
+
+def test_a_model_keeps_the_order_of_its_entries_whatever_that_of_messages() -> None:
+    (job,) = jobs_of(ffalm.FedAvg(), seeds=1)
+    done = next(rounds(ServerContext.of(job), OutOfOrder(job)))
+    assert list(done.snapshot.model) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,7 +103,9 @@ def test_copies_of_a_result_predict_with_a_model_of_ones_own() -> None:
     local, importable = (
         ffalm.simulate("fedavg", fed, rounds=1, model=model) for model in (lambda: nn.Linear(3, 2), two_logits)
     )
-    for one in (copy.copy(local), copy.deepcopy(local), pickle.loads(pickle.dumps(importable))):
+    lock = threading.Lock()
+    locked = replace(local, factory=functools.partial(lambda _: nn.Linear(3, 2), lock))  # which cannot be copied
+    for one in (copy.copy(local), copy.deepcopy(local), copy.deepcopy(locked), pickle.loads(pickle.dumps(importable))):
         assert np.array_equal(one.predict(x), local.predict(x))
     with pytest.raises(UserError, match="a function of yours"):
         pickle.loads(pickle.dumps(local)).predict(x)

@@ -3,7 +3,7 @@
 Of all mixtures lambda of the clients, the model is trained for the worst: min_w max_lambda sum_i lambda_i L_i(w). The
 server averages the clients' models by lambda, and by the losses of the model that was sent
 
-    lambda <- projection onto the simplex of  lambda + step * (L_1, ..., L_n)
+    lambda <- projection onto the simplex of  lambda + step * (L_1, ..., L_n),        lambda_i = n_i / n at first
 
 It is about clients, not groups. The paper takes one gradient step a round; here clients train as in FedAvg.
 """
@@ -15,15 +15,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
+from ffalm.algorithms.contract import Measure, RoundReport, State
 from ffalm.algorithms.registry import register
-from ffalm.algorithms.simplex import normalised, onto_simplex, recounted_weights
+from ffalm.algorithms.simplex import normalised, onto_simplex
+from ffalm.algorithms.weighted_clients import WeightedClients
 from ffalm.settings import setting
 
 
 @register
 @dataclass(frozen=True)
-class AFL(PlainTraining):
+class AFL(WeightedClients):
     """Clients with larger losses gain weight, by projected ascent. step=0 is FedAvg."""
 
     name = "afl"
@@ -35,15 +36,6 @@ class AFL(PlainTraining):
     measure = Measure.RECEIVED
 
     step: float = setting(0.1, "Step size of the clients' weights.", least=0)
-
-    def start(self, task: Task, counts: Tensor) -> State:
-        """lambda_i = n_i / n."""
-        rows = counts.sum((-1, -2)).double()
-        return {"client_weights": rows / rows.sum(-1, keepdim=True)}
-
-    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
-        """A client that comes late begins as it would have from the start, with n_i / n."""
-        return {"client_weights": recounted_weights(state["client_weights"], counts.sum((-1, -2)).double(), new)}
 
     def update(self, state: State, report: RoundReport) -> tuple[Tensor, State]:
         """Average by the weights as they were sent, and ascend; a client that did not report its loss moves by 0."""

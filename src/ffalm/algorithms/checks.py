@@ -20,7 +20,7 @@ def finite(algorithm: Algorithm, *names: str) -> None:
 
 
 def left_at_defaults(algorithm: Algorithm, names: Sequence[str], because: str) -> None:
-    """These settings must have their defaults: nothing reads them in the form of the algorithm that is asked for."""
+    """These settings must have their default values, since the chosen variant of the algorithm does not use them."""
     for one in fields(algorithm):
         require(
             one.name not in names or getattr(algorithm, one.name) == one.default,

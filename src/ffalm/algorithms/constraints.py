@@ -24,11 +24,11 @@ class Constraint(Protocol):
         ...
 
     def on_batch(self, batch: Batch, mean_loss: Tensor) -> Tensor:
-        """The violations on a batch, (..., size); 0 where the batch lacks the groups that one compares."""
+        """The violations on a batch, (..., size); 0 if the batch lacks the groups that one compares."""
         ...
 
     def on_tally(self, tally: Tally) -> Tensor:
-        """The violations that Tallies show, (..., size); 0 where a Tally lacks the groups that one compares."""
+        """The violations that Tallies show, (..., size); 0 if a Tally lacks the groups that one compares."""
         ...
 
 
@@ -54,7 +54,7 @@ class LossParity:
     def contrasts(self, rows: Rows, dtype: torch.dtype) -> Prepared:
         """1/n of each row as `share`; and as `contrast` the violations' derivatives by each row's loss.
 
-        That is 1/n_0 for a row of group 0 and -1/n_k for one of group k, 0 where the batch lacks either; of shape
+        That is 1/n_0 for a row of group 0 and -1/n_k for one of group k, 0 if the batch lacks either; of shape
         (..., row) for two groups and (..., K-1, row) for more.
         """
         kept = rows.mask.to(dtype)
@@ -111,7 +111,7 @@ def group_shares(rows: Rows, dtype: torch.dtype) -> Tensor:
 def nonnegative_pulls(pulls: Tensor, shares: Tensor) -> Tensor:
     """The pulls a_k = dual_k + penalty * v_k of `LossParity`, so small that no row's weight is negative.
 
-    A row weighs 1/n + sum_k a_k / n_0 in group 0 and 1/n - a_k / n_k in group k. So a_k <= n_k / n, and where the sum
+    A row weighs 1/n + sum_k a_k / n_0 in group 0 and 1/n - a_k / n_k in group k. So a_k <= n_k / n, and if the sum
     is below -n_0 / n the negative pulls shrink by one factor. Of two groups: a clamped to [-n_0/n, n_1/n].
     """
     pulls = torch.where(shares[..., 1:] > 0, torch.minimum(pulls, shares[..., 1:]), 0.0)
@@ -121,7 +121,7 @@ def nonnegative_pulls(pulls: Tensor, shares: Tensor) -> Tensor:
 
 
 def _contrast(first: Tensor, second: Tensor) -> Tensor:
-    """The derivative of mean(first) - mean(second) by each row's loss; 0 where either has no row."""
+    """The derivative of mean(first) - mean(second) by each row's loss; 0 if either has no row."""
     rows = [member.sum(-1, keepdim=True) for member in (first, second)]
     both = (rows[0] > 0) & (rows[1] > 0)
     first_share, second_share = (both / count.clamp(min=1) for count in rows)

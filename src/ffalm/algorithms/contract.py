@@ -7,11 +7,11 @@ Tensors may carry leading axes (seed, client), so algorithms use masks and never
     client   own_state                               before its first local step
     client   objective (slopes), drift               every local step
     client   finish                                  after its last local step
-    client   objectives                              instead of training, where `gradients` asks for it
+    client   objectives                              instead of training, if `gradients` names any
     server   update (dual_step, project)             client weights and recorded state, from the clients' Tallies
     server   weigh_uploads, server_step              next model and model-sized state, from weighted means
 
-All an algorithm does not override is federated averaging with SGD on the mean loss.
+Whatever an algorithm does not override is federated averaging with SGD on the mean loss.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Task(Protocol):
 
 
 class Measure(Enum):
-    """Of which model, on which training rows, a client takes the Tally that it reports."""
+    """Which Tally a client reports: of which model, on which of its training rows."""
 
     NOTHING = "nothing"
     RECEIVED = "received"  # the model it was sent, on all its rows
@@ -79,12 +79,12 @@ class Rows(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch after the forward pass: cross-entropy of each row, and logits where the algorithm asks for them."""
+    """A batch after the forward pass: cross-entropy of each row, and its logits if `by_outputs` is true."""
 
     rows: Rows
     losses: Tensor  # (..., row)
     outputs: Tensor | None = None  # (..., row, label); None unless `by_outputs`
-    prepared: Prepared | None = None  # what `prepare` returned for these rows, if the engine asked it before
+    prepared: Prepared | None = None  # what `prepare` returned for these rows, if the engine called it
 
     @property
     def labels(self) -> Tensor:
@@ -110,7 +110,11 @@ class Batch(NamedTuple):
         """P(favourable label) of each row: from the logits, or for two labels from the losses alone."""
         if self.outputs is not None:
             return self.outputs.softmax(-1)[..., self.task.favourable]
-        assert self.task.labels == 2, "more than two labels need `by_outputs`"
+        require(
+            self.task.labels == 2,
+            f"The probability of one of {self.task.labels} labels needs the model's outputs: let `by_outputs` of the "
+            "algorithm return True.",
+        )
         own = (-self.losses).exp()
         return torch.where(self.labels == self.task.favourable, own, 1 - own)
 
@@ -131,11 +135,11 @@ class RoundReport:
     round: int  # 1, 2, ...
     counts: Tensor  # training rows per (client, label, group)
     taking_part: Tensor  # whether a client trained in this round
-    tally: Tally | None  # what `measure` asked for; zeros for a client that did not take part
+    tally: Tally | None  # the Tally that `measure` names; zeros for a client that did not take part
     task: Task
     validation: Tally | None = None  # pooled held-out Tally of the model that was sent; None without held-out rows
     lr: float = 0.0  # the clients' learning rate in this round
-    values: Tensor | None = None  # (client, objective): each client's own `objectives`, where `gradients` asks
+    values: Tensor | None = None  # (client, objective): each client's own `objectives`, if `gradients` names any
     products: Tensor | None = None  # (name, client, name, client): inner products of the vectors in `products`
 
     def __post_init__(self) -> None:
@@ -205,7 +209,7 @@ class Algorithm:
         return {}
 
     def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
-        """The state once other clients are known than those that it was computed from; `counts` are of those now.
+        """The state after the set of known clients has changed; `counts` are those of the clients known now.
 
         In a real federation sites come late or are removed: `new` marks the clients whose rows were not known until
         now, and one that is gone has no rows. A state that depends on counts overrides this.
@@ -223,7 +227,7 @@ class Algorithm:
         return {}
 
     def by_outputs(self, task: Task) -> bool:
-        """Whether the objective needs the logits; False where losses are enough, which engines compute faster."""
+        """Whether the objective needs the logits; False if losses are enough, which engines compute faster."""
         return False
 
     def objective(self, batch: Batch, state: State) -> Tensor:
@@ -233,14 +237,14 @@ class Algorithm:
     def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
         """The part of `slopes` that does not depend on losses, in their `dtype`.
 
-        An engine that knows many batches in advance asks once for all of them, on leading axes.
+        An engine that knows many batches in advance calls this once for all of them, on a leading axis.
         """
         return {}
 
     def slopes(self, batch: Batch, state: State) -> Tensor:
-        """The objective's derivative by each row's loss, or by each logit where the batch has `outputs`.
+        """The objective's derivative by each row's loss, or by each logit if the batch has `outputs`.
 
-        Autograd computes it; override it where a closed form is known, which is faster for small models. Rows that
+        Autograd computes it; override it if a closed form is known, which is faster for small models. Rows that
         the mask leaves out must get 0. Losses and outputs carry no gradient.
         """
 
@@ -263,8 +267,8 @@ class Algorithm:
     def objectives(self, batch: Batch, state: State) -> Tensor:
         """(..., objective): the functions whose gradients clients upload, in the order of `gradients`.
 
-        A client that is asked for them does not train: the batch is all of its rows, the model the one it was sent.
-        Their values go to the server too.
+        A client that uploads gradients does not train: the batch is all of its rows, and the model is the one that it
+        received. The server receives the values of the objectives too.
         """
         raise UserError(f"{self.title} names gradients, so it must define objectives.")
 
@@ -309,7 +313,7 @@ class Algorithm:
         """The weight of each client's vector in the sum that stands for an upload, by the upload's name.
 
         `weights` are those of the models, which uploads take too unless overridden; `state` is the next one, so that
-        `update` can choose weights by what the report tells.
+        `update` can choose these weights from the report.
         """
         return dict.fromkeys(self.uploads, weights)
 
@@ -336,7 +340,7 @@ class Algorithm:
 
     @property
     def needs_only_sums(self) -> bool:
-        """Whether the server can do without single answers: it needs none, or clients take the dual step themselves."""
+        """Whether sums over clients are enough for the server: it measures nothing, or clients take the dual step."""
         by_size = not self.overrides("update", "weigh_uploads")
         return by_size and not self.products and (self.separable or self.measure is Measure.NOTHING)
 
@@ -352,16 +356,16 @@ class Algorithm:
 
     @property
     def tells_gaps(self) -> bool:
-        """Whether a client's dual step tells gaps between groups' mean losses alone; it may depend on settings."""
+        """Whether a client's dual step reveals only gaps between groups' mean losses; it may depend on settings."""
         return False
 
     @property
     def tells_gaps_of_cells(self) -> bool:
-        """Whether a client's dual step tells gaps between mean losses of single (label, group) cells alone."""
+        """Whether a client's dual step reveals only gaps between mean losses of single (label, group) cells."""
         return False
 
     def overrides(self, *hooks: Literal["own_state", "drift", "server_step", "update", "weigh_uploads"]) -> bool:
-        """Whether any of these does something else than in federated averaging."""
+        """Whether the class overrides any of these hooks."""
         return any(getattr(type(self), hook) is not getattr(Algorithm, hook) for hook in hooks)
 
     @property
@@ -371,7 +375,7 @@ class Algorithm:
 
 
 class PlainTraining(Algorithm):
-    """Clients minimise the mean loss, every row counting the same; what is fair about it happens at the server."""
+    """Clients minimise the plain mean loss; whatever promotes fairness happens at the server."""
 
     def prepare(self, rows: Rows, dtype: torch.dtype) -> Prepared:
         """1/n for each of the n rows that count."""
@@ -388,7 +392,7 @@ def scalar(value: float, counts: Tensor) -> Tensor:
 
 
 def geometric(start: float, growth: float, steps: int) -> float:
-    """start * growth^steps; infinite where it is too large for a float, so that the run counts as diverged."""
+    """start * growth^steps; infinite if it is too large for a float, so that the run counts as diverged."""
     try:
         return start * growth**steps
     except OverflowError:

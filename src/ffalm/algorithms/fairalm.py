@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ffalm.algorithms.constraints import LossParity
 from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Rows, State, Task, geometric, scalar
-from ffalm.algorithms.lagrangian import AugmentedLagrangian
+from ffalm.algorithms.lagrangian import AugmentedLagrangian, gap_duals
 from ffalm.algorithms.registry import register
 from ffalm.fairness import Tally
 from ffalm.fairness.groups import equal_weights
@@ -86,10 +86,7 @@ class FairALM(AugmentedLagrangian):
 
     def start(self, task: Task, counts: Tensor) -> State:
         """The dual, one number for two groups and a list for more, and the step of round 1."""
-        dual = scalar(0.0, counts)
-        if task.compared > 2:
-            dual = dual.unsqueeze(-1).repeat(*[1] * dual.ndim, task.compared - 1)
-        return {"dual": dual, "step": scalar(self.step, counts)}
+        return {"dual": gap_duals(0.0, task, counts), "step": scalar(self.step, counts)}
 
     def objective(self, batch: Batch, state: State) -> Tensor:
         """Linear in the losses."""

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms.checks import two_groups
-from ffalm.algorithms.contract import Measure, PlainTraining, RoundReport, State, Task
+from ffalm.algorithms.contract import Measure, RoundReport, State, Task
 from ffalm.algorithms.registry import register
-from ffalm.algorithms.simplex import normalised, recounted_weights
+from ffalm.algorithms.simplex import normalised
+from ffalm.algorithms.weighted_clients import WeightedClients
 from ffalm.fairness import Tally
 from ffalm.fairness.group_metrics import accuracy, joint_dpd, joint_eod, signed_dpd, signed_eod
 from ffalm.settings import setting
@@ -30,7 +31,7 @@ _AUTHORS = {"dpd": joint_dpd, "eod": joint_eod}
 
 @register
 @dataclass(frozen=True)
-class FairFed(PlainTraining):
+class FairFed(WeightedClients):
     """Clients whose gap is far from the global gap lose weight in the average; nothing else is changed.
 
     `variant="authors"` is the FFALM authors' own form: unsigned joint metrics, whose size-weighted mean stands for the
@@ -41,7 +42,7 @@ class FairFed(PlainTraining):
     title = "FairFed"
     paper = "Ezzeldin et al., FairFed: Enabling Group Fairness in Federated Learning, AAAI 2023"
     limits = (
-        "Acts through the clients' weights alone: where every client has the same gap, it is FedAvg. The "
+        "Acts through the clients' weights alone: if every client has the same gap, it is FedAvg. The "
         "server needs each client's Tally."
     )
     most_groups = 2
@@ -58,12 +59,7 @@ class FairFed(PlainTraining):
     def start(self, task: Task, counts: Tensor) -> State:
         """omega_k = n_k / n."""
         two_groups(self, task)
-        rows = counts.sum((-1, -2)).double()
-        return {"client_weights": rows / rows.sum(-1, keepdim=True)}
-
-    def recounted(self, state: State, task: Task, counts: Tensor, new: Tensor) -> State:
-        """A client that comes late begins as it would have from the start, with n_k / n."""
-        return {"client_weights": recounted_weights(state["client_weights"], counts.sum((-1, -2)).double(), new)}
+        return super().start(task, counts)
 
     def update(self, state: State, report: RoundReport) -> tuple[Tensor, State]:
         """Move weight from clients far from the global metric to those near it."""

@@ -96,7 +96,7 @@ class FCFL(Algorithm):
         return True
 
     def objectives(self, batch: Batch, state: State) -> Tensor:
-        """The mean loss, and the disparity of the compared groups; 0 where fewer than two have rows."""
+        """The mean loss, and the disparity of the compared groups; 0 if fewer than two have rows."""
         assert batch.outputs is not None
         favourable, task = batch.task.favourable, batch.task
         others = [label for label in range(task.labels) if label != favourable]

@@ -22,7 +22,7 @@ class FedAdam(PlainTraining):
     name = "fedadam"
     title = "FedAdam"
     paper = "Reddi et al., Adaptive Federated Optimization, ICLR 2021"
-    limits = "Nothing is done about gaps between groups. Models with BatchNorm: statistics are averaged, not adapted."
+    limits = "It does nothing about gaps between groups. Models with BatchNorm: statistics are averaged, not adapted."
     server_settings = ("server_lr", "beta1", "beta2", "tau")
     server_vectors = ("mean", "variance")
     remedies = "a smaller server_lr or a larger tau"

@@ -11,7 +11,7 @@ from ffalm.algorithms.registry import register
 @register
 @dataclass(frozen=True)
 class FedAvg(PlainTraining):
-    """The baseline: knows nothing of groups.
+    """The baseline: it does not use groups.
 
     w_t = sum_i p_i w_i,    p_i = n_i / n
     """
@@ -19,7 +19,7 @@ class FedAvg(PlainTraining):
     name = "fedavg"
     title = "FedAvg"
     paper = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
-    limits = "Nothing is done about gaps between groups."
+    limits = "It does nothing about gaps between groups."
 
     @property
     def separable(self) -> bool:

@@ -24,7 +24,7 @@ class FedAvgM(PlainTraining):
         "Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution for Federated Visual "
         "Classification, arXiv:1909.06335, 2019"
     )
-    limits = "Nothing is done about gaps between groups."
+    limits = "It does nothing about gaps between groups."
     server_settings = ("momentum", "server_lr")
     server_vectors = ("velocity",)
     remedies = "a smaller momentum or server_lr"

@@ -13,7 +13,7 @@ m_1z / n, a row of (1, z) weighs n lambda_z / m_1z, f_z = L_1z / m_1z, and the b
 
 Clients average the weighted losses of a batch; the paper sums them with weights 1/n as large. The server weighs each
 model by the summed weights of its client's rows. The gap is that of the model that clients received, which they score
-in the round after it was made: the paper asks for a round of messages of its own.
+in the round after it was made; the paper spends a separate exchange of messages on this.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ class FedFB(WeightedRows):
     name = "fedfb"
     title = "FedFB"
     paper = "Zeng, Chen and Lee, 2021 (arXiv 2110.15545)"
-    limits = (
-        "Two labels. The gap is measured one round late. Weights can be large where a group has few rows of a label."
-    )
+    limits = "Two labels. The gap is measured one round late. Weights can be large if a group has few rows of a label."
     server_settings = ("step", "metric", "normalised_step")
     duals_by_group = True
     remedies = "a smaller step or a smaller lr"

@@ -6,7 +6,7 @@ by the losses of the model that was sent
 
     mu <- projection onto the simplex of  mu + step * r,        r_a = sum_i p_i (loss sum of a at i / n_i) / rho_a
 
-which is the pooled mean loss where all clients take part, and a mean over clients of what each can compute alone.
+which is the pooled mean loss if all clients take part, and a mean over clients of what each can compute alone.
 """
 
 from __future__ import annotations

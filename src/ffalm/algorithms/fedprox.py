@@ -21,14 +21,14 @@ class FedProx(PlainTraining):
     name = "fedprox"
     title = "FedProx"
     paper = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
-    limits = "Nothing is done about gaps between groups. The proximal term is added after the gradient is clipped."
+    limits = "It does nothing about gaps between groups. The proximal term is added after the gradient is clipped."
     remedies = "a smaller mu or a smaller lr"
 
     mu: float = setting(0.1, "Strength of the proximal term; 0 is FedAvg.", least=0)
 
     @property
     def separable(self) -> bool:
-        """Clients measure nothing: the proximal term is their own affair."""
+        """Clients measure nothing."""
         return True
 
     def drift(self, weights: ModelVector, sent: Sent, own: Vectors) -> ModelVector:

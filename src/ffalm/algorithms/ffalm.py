@@ -27,7 +27,7 @@ from ffalm.algorithms.checks import finite, left_at_defaults
 from ffalm.algorithms.constraints import LossParity, group_shares, nonnegative_pulls
 from ffalm.algorithms.contract import Batch, Measure, Prepared, RoundReport, Rows, State, Task, geometric, scalar
 from ffalm.algorithms.dual_control import DualControl
-from ffalm.algorithms.lagrangian import AugmentedLagrangian
+from ffalm.algorithms.lagrangian import AugmentedLagrangian, gap_duals
 from ffalm.algorithms.registry import register
 from ffalm.errors import look_up, require
 from ffalm.fairness import Tally, masked_mean
@@ -186,10 +186,7 @@ class FFALM(AugmentedLagrangian):
 
     def start(self, task: Task, counts: Tensor) -> State:
         """The dual (one number for two groups, a list for more) and the penalty of round 1."""
-        dual = scalar(self.dual_init, counts)
-        if task.compared > 2:
-            dual = dual.unsqueeze(-1).repeat(*[1] * dual.ndim, task.compared - 1)
-        state = {"dual": dual, "penalty": scalar(self.penalty, counts)}
+        state = {"dual": gap_duals(self.dual_init, task, counts), "penalty": scalar(self.penalty, counts)}
         return self.control.start(state) if self.control.active else state
 
     def dual_lr_at(self, round: int) -> float:

@@ -22,6 +22,12 @@ from ffalm.algorithms.contract import Algorithm, Batch, RoundReport, State, Task
 from ffalm.fairness import masked_mean
 
 
+def gap_duals(value: float, task: Task, counts: Tensor) -> Tensor:
+    """A dual for each gap mu_0 - mu_k between groups: one number for two groups, a list for more."""
+    gaps = () if task.compared <= 2 else (task.compared - 1,)
+    return torch.full((*counts.shape[:-3], *gaps), value, dtype=torch.float64, device=counts.device)
+
+
 class AugmentedLagrangian(Algorithm, ABC):
     """A subclass says which constraint, and how step and penalty change over the rounds."""
 

@@ -19,7 +19,7 @@ def smooth_max_weights(values: Tensor, delta: float) -> Tensor:
 def constrained_direction(products: Tensor, met: bool) -> tuple[float, float]:
     """(alpha_1, alpha_2) of the descent direction of a loss under a constraint, from the products of their gradients.
 
-    With A = |G_l|^2, s = <G_l, G_g> and B = |G_g|^2: where the constraint is met, alpha maximises <d, G_l>; where it is
+    With A = |G_l|^2, s = <G_l, G_g> and B = |G_g|^2: if the constraint is met, alpha maximises <d, G_l>; if it is
     violated, <d, G_g> subject to <d, G_l> >= 0. Over the simplex both have a closed form, since each is linear in
     alpha_1; where gradients oppose each other (s < 0), the second is orthogonal to G_l.
     """

@@ -6,8 +6,8 @@ largest and the smallest, all gaps are at most epsilon iff |r_g - c| <= epsilon 
     up <- clip(up + dual_lr (v - epsilon/2), 0, bound),    down <- clip(down + dual_lr (-v - epsilon/2), 0, bound)
     lambda = up - down + penalty * (v - clip(v, -epsilon/2, epsilon/2)),  less its mean over the compared groups
 
-Multipliers rise while a gap is too large and relax by themselves where there is slack. Those of a group without
-measured rows in a round stay, and all do where fewer than two groups have any: no gap is known then. Clients minimise
+Multipliers rise while a gap is too large and relax by themselves if there is slack. Those of a group without
+measured rows in a round stay, and all do if fewer than two groups have any: no gap is known then. Clients minimise
 the smooth counterpart (`rate_prices.py`), with n the federation's counts of rows, N their sum, and s_i the probability
 of the favourable label:
 

@@ -61,7 +61,7 @@ class PricedRates(Algorithm):
         return known["share"] * (constant - slope * (-batch.losses).exp())
 
     def rates(self, tally: Tally, task: Task) -> Tensor:
-        """(..., set, group) all compared rates of a Tally; NaN where there are no rows."""
+        """(..., set, group) all compared rates of a Tally; NaN if there are no rows."""
         return torch.cat([one.rates(tally, task) for one in self.constraints()], -2)
 
     def hits(self, tally: Tally, task: Task) -> Tensor:
@@ -101,7 +101,7 @@ class MeasuredRates(PricedRates):
 
     @property
     def measure(self) -> Measure:
-        """Held-out Tallies come with every report; those of training rows must be asked for."""
+        """Held-out Tallies come with every report; those of training rows must be requested."""
         return Measure.NOTHING if self.measured == "held_out" else Measure.RECEIVED
 
     @property

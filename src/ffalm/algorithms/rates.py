@@ -46,7 +46,7 @@ class RateConstraint:
         return self.masks(task) @ hits
 
     def rates(self, tally: Tally, task: Task) -> Tensor:
-        """(..., set, group) rates of hard predictions, or mean losses; NaN where there are no rows."""
+        """(..., set, group) rates of hard predictions, or mean losses; NaN if there are no rows."""
         return self.hits(tally, task) / (self.masks(task) @ tally.count.double())
 
     def shares(self, counts: Tensor, task: Task) -> Tensor:

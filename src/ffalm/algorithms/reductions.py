@@ -9,7 +9,7 @@ and clients minimise L + sum_g (lambda_g+ - lambda_g-) (r_g - r), with probabili
 
     theta <- theta + dual_lr * (v - tolerance),        lambda = bound * exp(theta) / (1 + sum exp(theta))
 
-A group without measured rows keeps its theta, and all do where fewer than two groups have any.
+A group without measured rows keeps its theta, and all do if fewer than two groups have any.
 
 A fixed `multiplier` is one point of the paper's grid search for two groups: L + multiplier * (r_0 - r_1); all points
 of a grid train in one stack. The model is that of the last round; the paper returns a random mixture of all of them.

@@ -31,7 +31,7 @@ class SCAFFOLD(PlainTraining):
     title = "SCAFFOLD"
     paper = "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020"
     limits = (
-        "Nothing is done about gaps between groups. Messages are twice as large, and each client keeps a "
+        "It does nothing about gaps between groups. Messages are twice as large, and each client keeps a "
         "vector as large as the model. The local optimizer should be plain SGD."
     )
     broadcasts = ("control",)
@@ -51,7 +51,7 @@ class SCAFFOLD(PlainTraining):
     def finish(
         self, weights: ModelVector, sent: Sent, own: Vectors, steps: Tensor, lr: float
     ) -> tuple[Vectors, Vectors]:
-        """Keep c_i+, upload c_i+ - c_i; steps of size 0 tell nothing of the gradient."""
+        """Keep c_i+, upload c_i+ - c_i; steps of size 0 say nothing about the gradient."""
         control = own["control"]
         if lr > 0:
             control = control - sent.vectors["control"] + (sent.model - weights) / (steps * lr)

@@ -25,12 +25,12 @@ def recounted_weights(weights: Tensor, rows: Tensor, new: Tensor) -> Tensor:
     """
     shares = torch.where(new, rows / rows.sum(-1, keepdim=True), 0.0)
     there = (rows > 0) & ~new
-    others = normalised(weights * there, rows * there).nan_to_num(0.0)  # NaN where all are new
+    others = normalised(weights * there, rows * there).nan_to_num(0.0)  # NaN if all are new
     return shares + others * (1 - shares.sum(-1, keepdim=True))
 
 
 def normalised(weights: Tensor, rows: Tensor) -> Tensor:
-    """Weights that sum to 1; by size where every one of them is 0.
+    """Weights that sum to 1; by size if every one of them is 0.
 
     Weights that sum to 1 already, up to rounding, keep their every bit: a step of 0 is FedAvg exactly.
     """

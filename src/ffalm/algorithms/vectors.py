@@ -15,7 +15,7 @@ class ModelVector:
     """One number for every trained number of a model.
 
     An engine chooses the layout: a tensor per parameter, or a few blocks with a leading client axis. So a formula over
-    vectors must be elementwise, and a vector must not be asked for names or shapes. A tensor operand is aligned with
+    vectors must be elementwise and must not depend on names or shapes of parameters. A tensor operand is aligned with
     the leading axes: multiplying by one number per client scales each client's own vector.
     """
 

@@ -37,7 +37,7 @@ def choose(
 ) -> tuple[Engine, str]:
     """The engine for jobs like this one, and why it is that one; an engine object is taken as it is.
 
-    `together` is how many such jobs a process is given in one call by an engine of each kind, 1 where it does not say;
+    `together` is how many such jobs a process is given in one call by an engine of each kind, 1 if it does not say;
     `algorithms` are all that the engine will be given.
     """
     if not isinstance(name, str) and hasattr(name, "train"):

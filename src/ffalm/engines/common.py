@@ -37,8 +37,8 @@ def built_model(spec: ClientSpec) -> nn.Module:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if any(parameter in _built for parameter in trained):
         raise UserError(
-            "The function that makes the model gave the same module, or layers of it, again: it must make a new one "
-            "each time it is called, since every run starts from fresh weights."
+            "The function that makes the model returned the same module, or layers of it, a second time: it must make "
+            "a new module on every call, since every run starts from fresh weights."
         )
     _built.update(dict.fromkeys(trained))
     images = any(isinstance(module, nn.Conv2d) for module in model.modules())

@@ -1,6 +1,6 @@
-"""What an algorithm of a user's own gives a server, checked before it is recorded under a wrong name or fails later.
+"""Checks of what a user's algorithm gives the server, where a mistake would be recorded or fail without explanation.
 
-The facts of a class are checked before round 1, its state and the clients' weights as they are computed.
+Class attributes and the first state are checked before round 1, weights and states in every round.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMES = ("broadcasts", "server_vectors", "client_vectors", "uploads", "gradient
 
 
 def check_start(algorithm: Algorithm, state: Any) -> None:
-    """Refuse facts of the class that would be read as others, and a state that cannot be kept or recorded."""
+    """Refuse class attributes of a wrong type, and a state that cannot be kept or recorded."""
     for name in _NAMES:
         value = getattr(algorithm, name)
         named = isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
@@ -33,15 +33,16 @@ def check_start(algorithm: Algorithm, state: Any) -> None:
     taken = sorted(_RECORDED & state.keys())
     require(
         not taken,
-        f"The state of {algorithm.title} has an entry {taken[0] if taken else ''!r}, which is the name of something "
-        "else in the record of a round: give it another name.",
+        f"The state of {algorithm.title} has an entry {taken[0] if taken else ''!r}, and the record of a round has "
+        "another value of that name: rename the entry.",
     )
 
 
 def check_update(algorithm: Algorithm, given: Any, taking_part: Tensor) -> None:
-    """Refuse what is no weight for each client and the next state; weights that are not finite end a run by themselves.
+    """Refuse anything but one weight per client and the next state.
 
-    Weights of clients that did not take part count for nothing: a model averaged by the others' alone would shrink.
+    Only clients that took part are averaged, so if their weights did not sum to 1 the model would shrink or grow.
+    Weights that are not finite end the run as diverged.
     """
     if not (isinstance(given, tuple) and len(given) == 2):
         raise UserError(f"`update` of {algorithm.title} must return weights and a state; got {short_repr(given)}.")
@@ -62,7 +63,9 @@ def check_update(algorithm: Algorithm, given: Any, taking_part: Tensor) -> None:
 
 def _check_state(algorithm: Algorithm, hook: str, state: Any) -> None:
     kept = isinstance(state, dict) and all(isinstance(value, Tensor) for value in state.values())
-    require(kept, f"The state that `{hook}` of {algorithm.title} gives must be a dict of tensors; got {_shown(state)}.")
+    require(
+        kept, f"The state that `{hook}` of {algorithm.title} returns must be a dict of tensors; got {_shown(state)}."
+    )
 
 
 def _shown(state: Any) -> str:

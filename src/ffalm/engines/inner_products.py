@@ -20,7 +20,7 @@ def inner_products(parts: Iterable[Tensor], names: int) -> Tensor:
 
 
 def spread(values: Tensor, axes: Sequence[int], clients: Sequence[int], count: int) -> Tensor:
-    """What was told of some clients, laid out on these axes over all of them; 0 for the others."""
+    """Values of some clients, laid out on these axes over all clients; 0 for the others."""
     places = torch.tensor(clients)
     for axis in axes:
         shape = [count if own == axis else size for own, size in enumerate(values.shape)]

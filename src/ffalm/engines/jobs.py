@@ -47,11 +47,11 @@ class ClientSpec:
     task: Task
     seed: int
     device: torch.device
-    precision: Precision = "fp32"  # "bf16" computes forward passes in bfloat16 where torch deems it safe
+    precision: Precision = "fp32"  # "bf16" computes forward passes in bfloat16 where torch considers it safe
     channels_last: bool | None = None  # memory layout of images, a matter of speed alone; None: on a CPU
 
     def __post_init__(self) -> None:
-        """A client that is asked for gradients takes all its rows at once, and no step."""
+        """A client that uploads gradients takes all its rows at once and makes no step."""
         if self.algorithm.gradients:
             once = replace(self.training, batch_size=None, local_epochs=1, local_steps=None)
             object.__setattr__(self, "training", once)
@@ -66,7 +66,7 @@ class Job:
     start: Snapshot | None = None
     compiled: bool = False  # compile whole batches of a graphed model: most of a minute first, then a fifth faster
     processes: int = 1  # that share the device's memory, this one included
-    privacy: Privacy | None = None  # noise on all that the run gives out, so that no client can be told from it
+    privacy: Privacy | None = None  # noise on all that the run publishes, so that it reveals little of any client
 
     @classmethod
     def of(
@@ -115,11 +115,11 @@ class Engine(Protocol):
 
     @classmethod
     def lacks(cls, algorithm: Algorithm) -> str | None:
-        """What the algorithm asks of clients that this engine does not do, as one sentence; None where it does all."""
+        """Why this engine cannot run an algorithm, whatever the job, in one sentence; None if it can."""
         return None
 
     def refusal(self, job: Job) -> str | None:
-        """Why this engine cannot run a job, in one sentence; None where it can. Known before anything is computed."""
+        """Why this engine cannot run a job, in one sentence; None if it can. Known before anything is computed."""
         return None
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Round]]:

@@ -83,7 +83,7 @@ class Learner:
     def learn(
         self, client: int, examples: Examples, sent: Snapshot, own: dict[str, Model] | None = None
     ) -> ClientUpdate:
-        """Local training from the received model, and the Tally that the algorithm asks for.
+        """Local training from the received model, and the Tally that the algorithm measures.
 
         `own` is the client's vectors of its last round; those of its first are 0.
         """
@@ -175,7 +175,7 @@ class LoopClients(Clients):
 
 
 def client_vectors(sent: Snapshot, client: int) -> dict[str, Model]:
-    """What a client kept from its last round, where the engine keeps it for it."""
+    """What a client kept from its last round, if the engine keeps it for it."""
     return {name: {key: value[client] for key, value in vector.items()} for name, vector in sent.client_vectors.items()}
 
 

@@ -43,7 +43,7 @@ class SGD:
     def direction(
         self, gradient: ModelVector, weights: ModelVector, moments: list[ModelVector], step: Tensor
     ) -> ModelVector:
-        """The momentum buffer, or the gradient where there is no momentum."""
+        """The momentum buffer, or the gradient if there is no momentum."""
         gradient = gradient + self.weight_decay * weights if self.weight_decay else gradient
         if not self.momentum:
             return gradient

@@ -44,7 +44,7 @@ class ServerContext:
 
     @classmethod
     def of(cls, job: Job, model: nn.Module | None = None) -> ServerContext:
-        """The context of a job whose rows are all here; `model` is its fresh one, where it was built already."""
+        """The context of a job whose rows are all here; `model` is its fresh one, if it was built already."""
         spec, federation = job.spec, job.federation
         model = model or built_model(spec)
         privacy = None
@@ -91,9 +91,9 @@ class ServerContext:
         values: Tensor | None = None,
         products: Tensor | None = None,
     ) -> RoundReport:
-        """What the algorithm is told of a round; `tally` and the others have an entry for each client that took part.
+        """The report that the algorithm receives; `tally`, `values` and `products` are of the clients that took part.
 
-        Those of clients that did not are 0.
+        In the report clients that did not take part have zeros.
         """
         took_part = torch.zeros(len(self.counts), dtype=torch.bool)
         took_part[list(taking_part)] = True
@@ -113,10 +113,11 @@ class ServerContext:
 
         state = project(sum_i p_i state_i), which is what the Tallies of an algorithm that is `separable` lead to.
         """
-        if self.privacy is not None:
-            return self.privacy.update(self.algorithm, now.state, report, states)
-        if not states:
-            given = self.algorithm.update(now.state, report)
+        if self.privacy is not None or not states:
+            if self.privacy is not None:
+                given = self.privacy.update(self.algorithm, now.state, report, states)
+            else:
+                given = self.algorithm.update(now.state, report)
             check_update(self.algorithm, given, report.taking_part)
             return given
         shares = report.shares()
@@ -142,24 +143,25 @@ class ServerContext:
             )
             model = {**model, **self._named(stepped)}
             vectors = {name: self._named(vector) for name, vector in after.items()}
-        return Snapshot(report.round, self._tied(model), state, vectors, _kept(now.client_vectors, own))
+        ordered = {name: model[name] for name in now.model}  # messages do not keep the order
+        return Snapshot(report.round, self._tied(ordered), state, vectors, _kept(now.client_vectors, own))
 
     def round(
         self, now: Snapshot, weights: Tensor, scores: Mapping[str, float], seen: TrainingSummary | None, **extra: float
     ) -> Round:
         """A round in plain values, and whether the run must stop after it; `scores` are metrics of held-out rows.
 
-        Under privacy the clients' losses stay unseen: without noise they would tell of the clients, and so would a
-        run that stops because of one. What the round has cost so far is recorded instead.
+        Under privacy the clients' losses are left out: they carry no noise, so they would reveal something about the
+        clients, and so would a run that stops because of one. The epsilon spent so far is recorded instead.
         """
         state = {name: value for name, value in now.state.items() if name != LEDGER}
-        told: dict[str, float] = {}
+        seen_values: dict[str, float] = {}
         if self.privacy is not None:
-            told = {"epsilon": self.privacy.epsilon(now.state)}
+            seen_values = {"epsilon": self.privacy.epsilon(now.state)}
         elif seen is not None:
-            told = {"train_loss": seen.loss, "negative_weight_share": seen.negative}
-        ended = divergence(self.algorithm, told.get("train_loss", 0.0), now, state)
-        return Round(record_of(now.round, scores, state, weights, {**told, **extra}), now, ended)
+            seen_values = {"train_loss": seen.loss, "negative_weight_share": seen.negative}
+        ended = divergence(self.algorithm, seen_values.get("train_loss", 0.0), now, state)
+        return Round(record_of(now.round, scores, state, weights, {**seen_values, **extra}), now, ended)
 
     def _vector(self, entries: Model) -> ModelVector:
         return ModelVector([entries[name] for name in self.trained])
@@ -196,14 +198,14 @@ class ClientUpdate:
     """What a client sends back after local training."""
 
     model: Model
-    tally: Tally | None  # None where the algorithm measures nothing, or `state` stands for it
-    loss: float | None  # mean over its steps of the batch's mean loss; None where a site withholds it
+    tally: Tally | None  # None if the algorithm measures nothing, or `state` stands for it
+    loss: float | None  # mean over its steps of the batch's mean loss; None if a site withholds it
     negative: float | None  # share of its steps that pushed some row's loss up; likewise
     uploads: dict[str, Model] = field(default_factory=dict)  # the algorithm's, averaged like the model
-    own: dict[str, Model] = field(default_factory=dict)  # its client vectors, where the engine keeps them for it
+    own: dict[str, Model] = field(default_factory=dict)  # its client vectors, if the engine keeps them for it
     validation: Tally | None = None  # of the model it was sent, on held-out rows of its own
     state: State | None = None  # after the client's own dual step, from a real site instead of the Tally
-    values: Tensor | None = None  # of the algorithm's `objectives`, where it asks for their gradients
+    values: Tensor | None = None  # of the algorithm's `objectives`, if it names gradients
 
 
 class Clients(Protocol):
@@ -225,7 +227,7 @@ class Clients(Protocol):
         return average(models, weights)
 
     def validate(self, model: Model) -> Tally | None:
-        """The validation part's Tally of a model; None where there is no such part, or not here."""
+        """The validation part's Tally of a model; None if there is no such part, or not here."""
         return None
 
 
@@ -239,8 +241,8 @@ def rounds(context: ServerContext, clients: Clients) -> Iterator[Round]:
         chosen = participants(context.seed, number, len(context.counts), training.participation)
         answers = dict(sorted(clients.train(chosen, now).items()))
         updates = list(answers.values())
-        told = [update.validation for update in updates if update.validation is not None]
-        held_out = Tally.stack(told).pooled() if told else scores
+        validations = [update.validation for update in updates if update.validation is not None]
+        held_out = Tally.stack(validations).pooled() if validations else scores
         tallies = [update.tally for update in updates if update.tally is not None]
         values = [update.values for update in updates if update.values is not None]
         report = context.report(
@@ -280,7 +282,7 @@ def _mean(
 
 
 def _products(context: ServerContext, now: Snapshot, updates: Sequence[ClientUpdate]) -> Tensor | None:
-    """The inner products that the algorithm asks for, (name, client, name, client)."""
+    """The inner products that the algorithm names, (name, client, name, client)."""
     names = context.algorithm.products
     if not names:
         return None
@@ -295,10 +297,10 @@ def _products(context: ServerContext, now: Snapshot, updates: Sequence[ClientUpd
 
 
 def _summary(updates: Sequence[ClientUpdate]) -> TrainingSummary | None:
-    """The mean over the clients that tell how their training went; None where none does."""
-    told = [(update.loss, update.negative) for update in updates
-            if update.loss is not None and update.negative is not None]  # fmt: skip
-    return TrainingSummary(*(sum(values) / len(told) for values in zip(*told, strict=True))) if told else None
+    """The mean over the clients that report their loss; None if none does."""
+    known = [(update.loss, update.negative) for update in updates
+             if update.loss is not None and update.negative is not None]  # fmt: skip
+    return TrainingSummary(*(sum(values) / len(known) for values in zip(*known, strict=True))) if known else None
 
 
 def own_step(algorithm: Algorithm, sent: Snapshot, tally: Tally | None, rows: int, task: Task) -> State:
@@ -365,7 +367,7 @@ def record_of(round: int, scores: Mapping[str, float], state: State, weights: Te
 
 
 def divergence(algorithm: Algorithm, loss: float, now: Snapshot, state: State) -> str | None:
-    """Why a run must stop after this round, in one sentence; None where all its numbers are finite.
+    """Why a run must stop after this round, in one sentence; None if all its numbers are finite.
 
     `state` is what may be shown of the snapshot's. A model may stay finite while a server optimizer's vector does not.
     """

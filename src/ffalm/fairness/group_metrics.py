@@ -80,13 +80,13 @@ def equalized_odds(tally: Tally, favourable: int = 1) -> Tensor:
 
 
 def impact_ratio(tally: Tally, favourable: int = 1) -> Tensor:
-    """The smallest group's P(prediction favourable | group) over the largest; NaN where nobody is selected."""
+    """The smallest group's P(prediction favourable | group) over the largest; NaN if nobody is selected."""
     rates = selection_rate(tally.compared(), favourable)
     return _share(_smallest(rates), _largest(rates))
 
 
 def predictive_parity(tally: Tally, favourable: int = 1) -> Tensor:
-    """Largest gap in P(label favourable | prediction favourable, group); NaN where a group has no such prediction."""
+    """Largest gap in P(label favourable | prediction favourable, group); NaN if a group has no such prediction."""
     label = label_of(tally, favourable)
     chosen = tally.compared().confusion[..., label, :, :]
     return _spread(_share(chosen[..., label, :], chosen.sum(-2)))
@@ -194,7 +194,7 @@ def _share(hits: Tensor, trials: Tensor) -> Tensor:
 
 
 def _spread(values: Tensor) -> Tensor:
-    """Largest minus smallest over groups; NaN where any group's value is."""
+    """Largest minus smallest over groups; NaN if any group's value is."""
     return _largest(values) - _smallest(values)
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def masked_mean(losses: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the rows of the last axis that the mask keeps; 0 where it keeps none."""
+    """Mean over the rows of the last axis that the mask keeps; 0 if it keeps none."""
     kept = mask.to(losses.dtype)
     return (losses * kept).sum(-1) / kept.sum(-1).clamp(min=1)
 

@@ -53,7 +53,7 @@ def bins_of(scores: Tensor) -> Tensor:
 
 
 def scores_of(logits: Tensor, favourable: int) -> tuple[Tensor, Tensor]:
-    """Each row's score, and the label that it gets where it is not predicted favourable."""
+    """Each row's score, and the label that it gets if it is not predicted favourable."""
     others = logits.clone()
     others[..., favourable] = -math.inf
     best, fallback = others.max(-1)
@@ -69,7 +69,7 @@ class ScoreHistogram:
 
     counts: Tensor
     favourable: int = 1
-    as_trained: int | None = AS_TRAINED  # the edge of the model's own decision, None where it makes none
+    as_trained: int | None = AS_TRAINED  # the edge of the model's own decision, None if it makes none
     excluded: int = 0
 
     @classmethod
@@ -149,12 +149,12 @@ class ScoreHistogram:
         return self._tally(double(above)).rounded()
 
     def mixed_tally(self, weights: Tensor | NDArray[np.float64]) -> Tally:
-        """The expected Tally where an edge is drawn for each row: `weights` are P(edge), of shape (edge, group)."""
+        """The expected Tally if an edge is drawn for each row: `weights` are P(edge), of shape (edge, group)."""
         favourable_share = weights.cumsum(0)[:-1]  # P(drawn edge <= bin)
         return self._tally(library(self.counts).asarray(favourable_share))
 
     def _tally(self, share: Tensor) -> Tally:
-        """The Tally where this share of the rows of each (bin, group) is predicted favourable."""
+        """The Tally if this share of the rows of each (bin, group) is predicted favourable."""
         xp, counts = library(self.counts), double(self.counts)
         labels = counts.shape[-2]
         confusion = xp.zeros((labels, labels, self.groups), dtype=xp.float64)
@@ -164,7 +164,7 @@ class ScoreHistogram:
         return Tally(confusion, xp.full((labels, self.groups), math.nan, dtype=xp.float64), self.excluded)
 
     def _fallback_correct(self) -> Tensor:
-        """Rows by (bin, group) that are correct where they are not predicted favourable."""
+        """Rows by (bin, group) that are correct if they are not predicted favourable."""
         labels = self.counts.shape[-2]
         others = [label for label in range(labels) if label != self.favourable]
         right = library(self.counts).stack([self.counts[..., own, label, :] for own, label in enumerate(others)])

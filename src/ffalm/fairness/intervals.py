@@ -62,7 +62,7 @@ def newcombe(first: Share, second: Share, level: float = 0.95) -> tuple[float, f
 
 
 def interval(tally: Tally, metric: str, level: float = 0.95, favourable: int = 1) -> tuple[float, float]:
-    """The interval of a metric by its name; (NaN, NaN) where the metric itself is undefined."""
+    """The interval of a metric by its name; (NaN, NaN) if the metric itself is undefined."""
     defined = look_up("metric", metric, group_metrics.METRICS)
     require(metric not in _OF_LOSSES, f"A Tally holds sums of losses, not their spread: {metric!r} has no interval.")
     between = isinstance(level, float | int | np.floating) and 0 < level < 1
@@ -153,7 +153,7 @@ def ratio_interval(first: Share, second: Share, level: float = 0.95) -> tuple[fl
     """The interval of the ratio of two proportions, each as (successes, trials), by their Wilson intervals.
 
     Donner and Zou's (Statistical Methods in Medical Research 21:347, 2012); NaN for no trials. Katz's log interval has
-    no width where both rates are 1, and misses far too often where they are high.
+    no width if both rates are 1, and misses far too often if they are high.
     """
     if first[1] == 0 or second[1] == 0:
         return math.nan, math.nan
@@ -167,7 +167,7 @@ def ratio_low(rate: Rate, low: Rate, other: Rate, high: Rate) -> NDArray[np.floa
     """The lower end of rate / other, from the lower end of the one and the upper end of the other.
 
     It is R = (pq - sqrt((pq)^2 - AB)) / B with A = l (2p - l) and B = h (2q - h), written without the difference; the
-    upper end is one over the lower end of other / rate. 0 where the rate is.
+    upper end is one over the lower end of other / rate. 0 if the rate is.
     """
     near, far = np.maximum(0.0, low * (2 * rate - low)), high * (2 * other - high)
     product = np.asarray(rate * other, dtype=np.float64)

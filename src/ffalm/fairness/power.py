@@ -1,4 +1,4 @@
-"""How many rows it takes to tell a gap from 0: the power of the two-sided test of two proportions.
+"""How many rows it takes to distinguish a gap from 0: the power of the two-sided test of two proportions.
 
 With rates p_1, p_2 of groups with n_1, n_2 rows and the pooled rate p, a gap d is found at the level 1 - alpha with the
 probability `power` once rows in the same shares have grown by the factor
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def rows_needed(
     tally: Tally, metric: str = "dpd", level: float = 0.95, power: float = 0.8, favourable: int = 1
 ) -> float:
-    """Rows in the Tally's shares that it takes to tell a gap of this size from 0.
+    """Rows, in the Tally's shares, that it takes to distinguish a gap of this size from 0.
 
-    Of several groups it is the gap of the two that are farthest apart. Infinite for no gap, NaN where it is undefined.
+    Of several groups it is the gap of the two that are farthest apart. Infinite for no gap, NaN if it is undefined.
     """
     require_known("gap between rates", GAPS, metric)
     for name, value in (("level", level), ("power", power)):
@@ -45,7 +45,7 @@ def rows_needed(
 
 
 def _factor(first: Share, second: Share, level: float, power: float) -> float:
-    """By how much rows must grow; below 1 where fewer would do."""
+    """By how much rows must grow; below 1 if fewer would do."""
     gap = abs(_rate(first) - _rate(second))
     if gap == 0:
         return math.inf

@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 def delong(scores: Array, favourable: NDArray[np.bool_]) -> tuple[float, float]:
     """P(score of a favourable row > score of another), ties counting half, and DeLong's variance of it.
 
-    NaN without both kinds; the variance is NaN where there is one row of a kind, whose spread nobody knows.
+    NaN without both kinds; the variance is NaN if there is one row of a kind, whose spread nobody knows.
     """
     above, below = scores[favourable], scores[~favourable]
     m, n = len(above), len(below)
@@ -31,7 +31,7 @@ def delong(scores: Array, favourable: NDArray[np.bool_]) -> tuple[float, float]:
 def area_interval(area: float, variance: float, level: float = 0.95) -> tuple[float, float]:
     """The interval of an area with this variance, symmetric on the logit scale, so that it stays within 0 and 1.
 
-    NaN where the area is 0 or 1, or its variance is 0 or not known.
+    NaN if the area is 0 or 1, or its variance is 0 or not known.
     """
     if not 0 < area < 1 or not variance > 0:
         return math.nan, math.nan

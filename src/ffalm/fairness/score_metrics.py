@@ -34,7 +34,7 @@ class Calibration:
 
 
 def auc(histogram: ScoreHistogram) -> float:
-    """The area under the ROC curve of all rows; NaN where they are all favourable, or none is."""
+    """The area under the ROC curve of all rows; NaN if they are all favourable, or none is."""
     return float(_area(*(counts.sum(-1) for counts in _by_outcome(histogram))))
 
 
@@ -50,7 +50,7 @@ def group_calibration(histogram: ScoreHistogram, bins: int = 10) -> Calibration:
     require(bins >= 1, f"Calibration needs at least 1 bin; got {bins}.")
     require(
         histogram.counts.shape[-2] == 2,
-        "The score of a model with more than two labels is no probability, so calibration cannot be told from it.",
+        "The score of a model with more than two labels is no probability, so calibration cannot be computed from it.",
     )
     probabilities = histogram.centres().sigmoid()
     favourable, others = _by_outcome(histogram)

@@ -157,7 +157,7 @@ class Tally:
         return self.confusion.sum(-3)
 
     def mean_loss(self) -> Tensor:
-        """Mean loss over all rows; NaN where there are none."""
+        """Mean loss over all rows; NaN if there are none."""
         return self.loss.sum((-1, -2)) / self.count.sum((-1, -2))
 
     def group_losses(self) -> Tensor:
@@ -243,7 +243,7 @@ class Tally:
         return intervals.interval(self, metric, level, favourable)
 
     def rows_needed(self, metric: str = "dpd", level: float = 0.95, power: float = 0.8, favourable: int = 1) -> float:
-        """Rows, in the same shares, that it takes to tell a gap of this size from 0 with the probability `power`."""
+        """Rows, in the same shares, that it takes to distinguish a gap of this size from 0 with probability `power`."""
         return rows_needed(self, metric, level, power, favourable)
 
 
@@ -251,7 +251,7 @@ def _check_alike(tallies: Sequence[Tally]) -> None:
     """Refuse Tallies of other labels and groups: numbers of theirs would be added to those of others."""
     given = isinstance(tallies, Sequence) and len(tallies) > 0 and all(isinstance(one, Tally) for one in tallies)
     alike = given and len({one.loss.shape[-2:] for one in tallies}) == 1
-    require(alike, "Tallies can be joined only where all have the same number of labels and groups.")
+    require(alike, "Tallies can be joined only if all have the same number of labels and groups.")
 
 
 def tally(y_true: Any, y_pred: Any, group: Any, losses: Any = None) -> Tally:

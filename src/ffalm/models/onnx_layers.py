@@ -14,6 +14,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from ffalm.errors import UserError
+from ffalm.models.tracing import graph_of
 
 #: The version of ONNX's operators that graphs are written in.
 OPSET = 17
@@ -51,12 +52,12 @@ class Graph:
 def add_network(graph: Graph, module: nn.Module, features: str) -> str:
     """Add a network in evaluation mode to a graph; the name of its logits."""
     try:
-        traced = fx.symbolic_trace(module.eval())
+        traced = graph_of(module.eval())
     except Exception:  # tracing a user's code fails in any way
         raise UserError("This model cannot be written as ONNX: its forward function branches on data.") from None
-    modules = dict(traced.named_modules())
+    modules = dict(module.named_modules())
     known: dict[str, str] = {}
-    for node in traced.graph.nodes:
+    for node in traced.nodes:
         values = [known[one.name] for one in node.all_input_nodes]
         if node.op == "placeholder":
             known[node.name] = features

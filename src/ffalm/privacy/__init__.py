@@ -1,7 +1,7 @@
-"""User-level differential privacy: what one client holds hardly changes what a run gives out, and by how much.
+"""User-level differential privacy: a bound on how much one client's rows can change what a run publishes.
 
-A user is a whole client. Whoever leads the rounds sees every answer as it is; what leaves her (models, duals, weights,
-history) went through a `Mechanism`, and an accountant says what that guarantees.
+A user is a whole client. The server sees every answer as it is; all that it publishes (models, duals, weights, history)
+has gone through a `Mechanism`, and an accountant computes what that guarantees.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import math
 
 _TAIL = -30.0  # below this, Phi is taken from its asymptotic series: erfc would underflow in the end
 _STEPS = 200
-_HUGE = 1e6  # above this mu, floats cannot tell the two terms of delta apart
+_HUGE = 1e6  # above this mu, the two terms of delta are equal in floating point
 
 
 def log_delta(mu: float, epsilon: float) -> float:
@@ -25,7 +25,7 @@ def log_delta(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """The smallest epsilon for this delta, rounded up; infinite where nothing is protected."""
+    """The smallest epsilon for this delta, rounded up; infinite if nothing is protected."""
     if mu == 0:
         return 0.0
     if math.isinf(mu):
@@ -47,7 +47,7 @@ def epsilon_of(mu: float, delta: float) -> float:
 def describe_guarantee(epsilon: float, delta: float) -> str:
     """A guarantee in words."""
     if not math.isfinite(epsilon):
-        return "no differential privacy: some of what was told has no noise"
+        return "no differential privacy: some of what the run published has no noise"
     return f"differential privacy of whole clients with epsilon = {epsilon:.3g} at delta = {delta:g}"
 
 

@@ -32,14 +32,14 @@ class Mechanism:
 
     settings: Privacy
     noise: Noise
-    frozen: frozenset[str] = frozenset()  # entries of the model that no client trains: they tell nothing, so no noise
+    frozen: frozenset[str] = frozenset()  # entries of the model that no client trains, which need no noise
 
     @staticmethod
     def check(algorithm: Algorithm) -> None:
         """Refuse an algorithm without clients to protect, or whose Tallies or uploads cannot be given noise."""
         if algorithm.trains_on != "clients":
             raise UserError(
-                f"{algorithm.title} trains without a federation, and privacy is about what clients tell one: use "
+                f"{algorithm.title} trains without a federation, so there are no clients' answers to protect: use "
                 "another algorithm, or none of the privacy settings."
             )
         if algorithm.uploads:
@@ -101,10 +101,10 @@ class Mechanism:
         mean = changes.noisy_mean(trained, models, weights.tolist(), self.settings.clip, self.settings.noise, draws)
         return {name: mean.get(name, value) for name, value in sent.items()}
 
-    def scores(self, told: Sequence[Tally], round: int) -> Tally:
-        """The sum of the Tallies that sites tell of the final model, with noise: charged by `scored`."""
-        draws = self.noise.normal(Purpose.SCORE_NOISE, round, tallies.size_of(told[0]))
-        return tallies.noisy_tally(told, self.settings.loss_bound, self.settings.of_tallies, draws)
+    def scores(self, reported: Sequence[Tally], round: int) -> Tally:
+        """The sum of the sites' Tallies of the final model, with noise; `scored` charges it to the ledger."""
+        draws = self.noise.normal(Purpose.SCORE_NOISE, round, tallies.size_of(reported[0]))
+        return tallies.noisy_tally(reported, self.settings.loss_bound, self.settings.of_tallies, draws)
 
     def scored(self, state: State) -> State:
         """The state whose ledger is charged for scores, to everybody."""
@@ -134,4 +134,4 @@ class Mechanism:
 def _cost(multiplier: float) -> float:
     """mu^2 of a mechanism: replacing a client moves its result by at most 2 / multiplier standard deviations."""
     mu = 2 / multiplier if multiplier > 0 else math.inf
-    return mu * mu  # not mu**2, which raises where it is too large for a float
+    return mu * mu  # not mu**2, which raises if it is too large for a float

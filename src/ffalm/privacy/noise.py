@@ -1,5 +1,4 @@
-"""Where noise comes from: an explicit choice, since what makes a simulation repeatable makes a federation's noise
-worthless."""
+"""Sources of noise, chosen explicitly: noise that makes a simulation repeatable protects nobody in a federation."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ class Noise(Protocol):
     """A source of standard normal numbers."""
 
     def normal(self, purpose: Purpose, round: int, size: int, client: int = 0) -> Tensor:
-        """So many of them, in float64, for one use in one round."""
+        """`size` of them, in float64, for one use in one round."""
         ...
 
 
@@ -27,7 +26,7 @@ class Noise(Protocol):
 class KeyedNoise:
     """The noise of simulations: a function of the seed, so that a run can be repeated and resumed bit by bit.
 
-    Whoever knows the seed can take it away again: it shows what privacy costs, and protects nobody.
+    Whoever knows the seed can subtract it: it shows what privacy costs, and protects nobody.
     """
 
     seed: int
@@ -39,7 +38,7 @@ class KeyedNoise:
 
 @dataclass(frozen=True)
 class SystemNoise:
-    """The noise of real federations: from the operating system's entropy, never the same and foreseen by nobody."""
+    """The noise of real federations, from the operating system's entropy: never repeated, and unpredictable."""
 
     def normal(self, purpose: Purpose, round: int, size: int, client: int = 0) -> Tensor:
         """Fresh numbers, by the transform of Box and Muller from bits that a cipher makes."""

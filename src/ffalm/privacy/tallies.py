@@ -58,7 +58,7 @@ def bounded(tally: Tally, bound: float) -> Tally:
 
 
 def _filled(confusion: Tensor, rows: Tensor) -> Tensor:
-    """Predictions scaled so that each cell has as many as rows; spread evenly where none are left."""
+    """Predictions scaled so that each cell has as many as rows; spread evenly if none are left."""
     found = confusion.sum(-3)
     even = (rows / confusion.shape[-3]).expand_as(confusion)
     scale = torch.where(found == rows, 1.0, rows / found.clamp(min=torch.finfo(found.dtype).tiny))

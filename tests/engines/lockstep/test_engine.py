@@ -257,6 +257,12 @@ def _frozen() -> nn.Module:
     return model
 
 
+def _tied_weights() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    model[2].weight = model[0].weight
+    return model
+
+
 UNREADABLE: dict[str, tuple[nn.Module, str]] = {
     "mixes rows": (nn.Sequential(Centred(), nn.Flatten(), nn.Linear(4, 2)), "operation 'mean'"),
     "unknown function": (nn.Sequential(nn.Conv2d(3, 4, 3), Squared()), "operation 'mul'"),
@@ -267,6 +273,7 @@ UNREADABLE: dict[str, tuple[nn.Module, str]] = {
     "no running mean": (nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False)), "normalisation '0'"),
     "no weights": (nn.Sequential(nn.BatchNorm2d(3, affine=False), nn.Conv2d(3, 2, 1)), "normalisation '0'"),
     "used twice": (_tied(), "used twice"),
+    "tied weights": (_tied_weights(), "used twice"),
     "frozen": (_frozen(), "frozen"),
 }
 

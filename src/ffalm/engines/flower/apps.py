@@ -20,11 +20,11 @@ Lead = Callable[[Sites, dict[str, Fact]], None]
 """What a server does: given its sites and the run's settings."""
 
 Answer = Callable[[Kind, Message, dict[str, Fact]], Message]
-"""What a site does: given what is asked, with what, and the settings of its node."""
+"""What a site does: given the kind of request, its message, and the settings of its node."""
 
 
 def server_app(lead: Lead, sites: Callable[[Grid], Sites] = GridSites) -> ServerApp:
-    """A Flower server that leads its sites as the function says; `sites` says how those behind a grid are asked."""
+    """A Flower server that runs `lead` on its sites; `sites` makes them from a grid."""
     app = ServerApp()
 
     @app.main()
@@ -35,10 +35,10 @@ def server_app(lead: Lead, sites: Callable[[Grid], Sites] = GridSites) -> Server
 
 
 def client_app(answer: Answer, traces: bool = False) -> ClientApp:
-    """A Flower client that answers as the function says.
+    """A Flower client that answers requests by `answer`.
 
-    Of a `UserError` only the public part reaches the server, of any other error only its type: the rest may quote a row
-    and stays in the site's log. `traces` sends all of it, for clients that are simulated.
+    Only the public part of a `UserError` reaches the server, and only the type of any other error: the rest may quote a
+    row and stays in the site's log. `traces` sends all of it, for simulated clients.
     """
     app = ClientApp()
 

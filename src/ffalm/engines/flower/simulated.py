@@ -80,7 +80,7 @@ def simulated(nodes: int, answer: Answer, gpu: bool) -> Iterator[Sites]:
     try:
         yield _arrived(door, runtime, nodes)
     except BaseException:
-        with suppress(Exception):  # the error that brought us here is the one to tell
+        with suppress(Exception):  # the error that brought us here is the one to report
             _abandon()
         raise
     finally:
@@ -112,7 +112,7 @@ class _Runtime:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise where the simulation has come to an end of which nobody knows."""
+        """Raise if the simulation has ended unexpectedly."""
         if self._thread is not None and not self._thread.is_alive():
             raise RuntimeError("Flower's simulation runtime stopped before its clients had answered.") from self._error
 

@@ -107,8 +107,8 @@ def _read(found: FlowerMessage | Unreadable) -> Message | Failure:
 
 def _unreadable(why: Exception) -> Failure:
     what = type(why).__name__
-    said = printable(f"{what}: {why}"[:_LONGEST_REASON])
-    return Failure("unreadable", f"The site's answer cannot be read ({what}).", said)
+    detail = printable(f"{what}: {why}"[:_LONGEST_REASON])
+    return Failure("unreadable", f"The site's answer cannot be read ({what}).", detail)
 
 
 def _error(message: FlowerMessage) -> Failure:
@@ -120,5 +120,5 @@ def _error(message: FlowerMessage) -> Failure:
         return Failure("late", "The question or its answer expired on the way.")
     reason = printable(error.reason or "unknown")
     if error.code == ErrorCode.CLIENT_APP_CRASHED:
-        return Failure("failed", "The site's process that was to answer has died; the site's log may say why.", reason)
+        return Failure("failed", "The site's process died before it answered; the site's log may say why.", reason)
     return Failure("failed", f"Flower could not run the site's app (code {error.code}).", reason)

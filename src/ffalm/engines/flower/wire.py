@@ -59,8 +59,8 @@ def unpacked(content: RecordDict) -> Message:
 def unpacked_answer(content: RecordDict) -> Message | Failure:
     """The message or the failure in an answer's content."""
     if _FAILURE in content:
-        said = _facts(content.config_records[_FAILURE])
-        return Failure("failed", printable(str(said["reason"])), str(said["trace"]))
+        facts = _facts(content.config_records[_FAILURE])
+        return Failure("failed", printable(str(facts["reason"])), str(facts["trace"]))
     return unpacked(content)
 
 

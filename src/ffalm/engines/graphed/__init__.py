@@ -44,7 +44,7 @@ class GraphedEngine(Engine):
         if not algorithm.gradients:
             return None
         return (
-            f"{algorithm.title} asks clients for gradients instead of training, which the engine 'graphed' does not "
+            f"Clients of {algorithm.title} upload gradients instead of training, which the engine 'graphed' does not "
             "compute: use engine='loop'."
         )
 
@@ -80,7 +80,7 @@ class GraphedEngine(Engine):
 
 
 def why_not_graphed(model: nn.Module, device: torch.device) -> str | None:
-    """Why a model cannot be captured, None where nothing speaks against it."""
+    """Why a model cannot be captured, None if nothing speaks against it."""
     if device.type != "cuda":
         return "there is no GPU"
     if any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in model.modules()):

@@ -107,14 +107,14 @@ class GraphedClients(Clients):
         orders: dict[int, tuple[Tensor, ...]],
         done: dict[int, _Trained],
     ) -> Iterator[None]:
-        """Local training of some clients, one after the other, and the Tally that the algorithm asks for."""
+        """Local training of some clients, one after the other, and the Tally that the algorithm measures."""
         wanted = self._job.spec.algorithm.measure
         for client, received in clients.items():
             worker.receive(received, lr)
             tally = None
             if wanted is Measure.RECEIVED:
                 yield from worker.evaluate(self._rows, self._part(client))
-                tally = worker.told()
+                tally = worker.summed_tally()
                 worker.clear()
             for rows in orders[client]:
                 worker.step(self._rows, rows)
@@ -125,7 +125,7 @@ class GraphedClients(Clients):
             if wanted is Measure.TRAINED:
                 worker.clear()
                 yield from worker.evaluate(self._rows, self._part(client))
-            done[client] = _Trained(worker.flat.copied(), tally or worker.told(), sums, steps, own, uploads)
+            done[client] = _Trained(worker.flat.copied(), tally or worker.summed_tally(), sums, steps, own, uploads)
 
     def _validation(self, worker: StreamWorker, model: Model) -> Iterator[None]:
         worker.flat.load(model)

@@ -106,8 +106,8 @@ class StreamWorker:
         """Forget what was summed up."""
         torch._foreach_zero_(self._sums())
 
-    def told(self) -> Tally:
-        """The Tally summed up so far, apart from the worker."""
+    def summed_tally(self) -> Tally:
+        """A copy of the Tally summed up so far."""
         return Tally(self.tally.confusion.clone(), self.tally.loss.clone())
 
     def step(self, source: Examples, rows: Tensor) -> None:

@@ -32,7 +32,7 @@ class WorkerPool:
         return self._workers[0]
 
     def open(self, clients: int, source: Examples, received: ClientInput) -> list[StreamWorker]:
-        """Workers for a round of this many clients. The first tells what one takes, the others must fit beside it."""
+        """Workers for a round of this many clients. The first shows what one takes, the others must fit beside it."""
         rows = min(self._job.spec.training.batch_size or len(source), len(source))
         wanted = min(self._wanted, clients)
         if wanted > 1 and len(self._workers) < wanted:
@@ -70,7 +70,7 @@ def side_by_side(workers: Sequence[StreamWorker], works: Sequence[Iterator[None]
 
 
 def _advanced(worker: StreamWorker, work: Iterator[None]) -> bool:
-    """Launch the next piece of a worker's work; False where there is none."""
+    """Launch the next piece of a worker's work; False if there is none."""
     with torch.cuda.stream(worker.stream):
         return next(work, _ENDED) is not _ENDED
 

@@ -75,7 +75,7 @@ class LockstepEngine(Engine):
 
 
 def why_not_lockstep(model: nn.Module, by_kernels: bool) -> str | None:
-    """Why copies of a model cannot run in lanes, as the rest of a sentence; None where nothing speaks against it."""
+    """Why copies of a model cannot run in lanes, as the rest of a sentence; None if nothing speaks against it."""
     try:
         first = read_layers(model).first_layers
     except Unreadable as reason:

@@ -196,7 +196,7 @@ def norm_gradient_sums(
 ):  # fmt: skip
     """The sums of g and of g times the normalised x, g being dy where the ReLU let it through.
 
-    RELU is 0 without one, 1 where x tells what it let through, 2 where it takes y to tell.
+    RELU is 0 without one, 1 if x shows what it let through, 2 if only y shows it.
     """
     part, lane, lanes = tl.program_id(0), tl.program_id(2).to(tl.int64), tl.num_programs(2)
     c = tl.program_id(1) * BC + tl.arange(0, BC)

@@ -51,13 +51,13 @@ class LaneStack:
         scores = self._scores(trainer, going)
         for number in range(self._now[0].round + 1, self._spec.training.rounds + 1):
             began = time.perf_counter()
-            told = self._round(trainer, number, going, scores)
+            served = self._round(trainer, number, going, scores)
             scores = self._scores(trainer, going)
             metrics = held_out_metrics([scores[job] for job in going] if scores else [], self._spec.task)
             seconds = (time.perf_counter() - began) / len(going)
             before = list(going)
             for place, job in enumerate(before):
-                weights, summary = told[job]
+                weights, summary = served[job]
                 shown = metrics[place] if metrics else {}
                 done = self._jobs[job].context.round(self._now[job], weights, shown, summary, seconds=seconds)
                 yield self._jobs[job].number, done
@@ -126,7 +126,7 @@ class LaneStack:
 
 
 def ordered(jobs: Sequence[PreparedJob]) -> list[PreparedJob]:
-    """Jobs whose clients do the same beside each other, and those that ask for the same pass over all rows."""
+    """Jobs whose clients do the same beside each other, and those that need the same pass over all rows."""
     kinds: list[PreparedJob] = []
 
     def kind(one: PreparedJob) -> int:

@@ -45,7 +45,7 @@ class AlgorithmLanes:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step came across, for each lane."""
+    """What a step computed, for each lane."""
 
     losses: Tensor  # (lane, row)
     predicted: Tensor  # (lane, row)

@@ -27,7 +27,7 @@ class LaneResults:
 
     loss: Tensor  # mean over the steps of the batch's mean loss
     negative: Tensor  # share of the steps that pushed some row's loss up
-    tally: Tally  # what the lane's algorithm asks for; of all batches where it asks for nothing
+    tally: Tally  # what the lane's algorithm measures; of all batches if it measures nothing
 
     def to_cpu(self) -> LaneResults:
         """The same in main memory."""
@@ -52,9 +52,10 @@ class LaneTrainer:
         losses, predicted = torch.cat([one.losses for one in seen], 1), torch.cat([one.predicted for one in seen], 1)
         tally = self._tally(predicted, losses, rows.take(torch.cat(list(batches))))
         last = self._tally(seen[-1].predicted, seen[-1].losses, rows.take(batches[-1]))
-        asked = [*received, *self._scored(rows, Measure.TRAINED)]
-        asked += [(group.lanes, last[group.lanes]) for group in groups if group.algorithm.measure is Measure.LAST_BATCH]
-        for lanes, found in asked:
+        measured = [*received, *self._scored(rows, Measure.TRAINED)]
+        of_last = [group.lanes for group in groups if group.algorithm.measure is Measure.LAST_BATCH]
+        measured += [(lanes, last[lanes]) for lanes in of_last]
+        for lanes, found in measured:
             tally.confusion[lanes], tally.loss[lanes] = found.confusion, found.loss
         means = torch.stack([one.losses.mean(1) for one in seen]).double()
         return LaneResults(means.mean(0), torch.stack([one.raised for one in seen]).double().mean(0), tally)
@@ -74,11 +75,11 @@ class LaneTrainer:
         return self._tally(torch.cat(predicted, 1), torch.cat(losses, 1), rows)
 
     def _scored(self, rows: Examples, measure: Measure) -> list[tuple[slice, Tally]]:
-        """The Tallies of the models as they are now, of the lanes that ask for this one; these are neighbours."""
-        asking = [group.lanes for group in self._steps.groups if group.algorithm.measure is measure]
-        if not asking:
+        """The Tallies of the models as they are now, of the lanes that measure this one; these are neighbours."""
+        measuring = [group.lanes for group in self._steps.groups if group.algorithm.measure is measure]
+        if not measuring:
             return []
-        lanes = slice(asking[0].start, asking[-1].stop)
+        lanes = slice(measuring[0].start, measuring[-1].stop)
         return [(lanes, self.score(rows, lanes))]
 
     def _state(self, group: AlgorithmLanes, sent: Sequence[Snapshot], counts: Tensor) -> State:

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from ffalm.engines.lockstep.layers import Convolution, Normalisation, Pooling
-from ffalm.engines.tracing import graph_of
+from ffalm.models.tracing import graph_of
 
 #: Modules and functions without weights that treat every row of a batch by itself.
 _ROW_MODULES = (nn.ReLU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Identity)
@@ -77,7 +77,8 @@ def read_layers(model: nn.Module) -> LayerGraph:
 def _check_parameters(model: nn.Module, steps: Sequence[Step]) -> None:
     layers = [step.layer for step in steps if step.layer]
     owned = [name.rpartition(".")[0] for name, _ in model.named_parameters(remove_duplicate=False)]
-    if len(set(layers)) < len(layers) or set(owned) - set(layers):
+    tied = len(owned) > len(list(model.parameters()))
+    if tied or len(set(layers)) < len(layers) or set(owned) - set(layers):
         raise Unreadable("a parameter is used twice, or outside of layers")
     if any(not parameter.requires_grad for parameter in model.parameters()):
         raise Unreadable("some of its parameters are frozen")

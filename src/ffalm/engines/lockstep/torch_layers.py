@@ -28,7 +28,7 @@ class TorchLayers:
     def convolve_backward(
         self, x: Tensor, dy: Tensor, weight: LaneParameter, how: Convolution, by_input: bool
     ) -> Tensor | None:
-        """The gradient by the rows where it is wanted; that by the weights is written into `weight.gradient`."""
+        """The gradient by the rows if it is wanted; that by the weights is written into `weight.gradient`."""
         lanes = len(weight.read)
         dx, dw, _ = torch.ops.aten.convolution_backward(
             _grouped(dy, lanes), _grouped(x, lanes), _filters(weight), None, [how.stride] * 2,

@@ -64,7 +64,7 @@ class TritonLayers:
     def convolve_backward(
         self, x: Tensor, dy: Tensor, weight: LaneParameter, how: Convolution, by_input: bool
     ) -> Tensor | None:
-        """The gradient by the rows where it is wanted; that by the weights is written into `weight.gradient`."""
+        """The gradient by the rows if it is wanted; that by the weights is written into `weight.gradient`."""
         dy = dy.contiguous()
         if x.shape[-1] % 16:
             patches, w = _patches(x, weight.read, how), _filled_up(weight.read)
@@ -156,7 +156,7 @@ class TritonLayers:
 
 @cache
 def why_not_compiled(device: torch.device) -> str | None:
-    """Why kernels do not run on this machine, in Triton's words; None where they do.
+    """Why kernels do not run on this machine, in Triton's words; None if they do.
 
     Triton needs a C compiler and Python's headers, which not every machine has.
     """

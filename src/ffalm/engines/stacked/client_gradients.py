@@ -1,4 +1,4 @@
-"""Full-batch gradients of many clients at once, for algorithms that ask for these instead of local training."""
+"""Full-batch gradients of many clients at once, for algorithms whose clients upload these instead of training."""
 
 from __future__ import annotations
 

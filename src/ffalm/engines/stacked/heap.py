@@ -10,7 +10,7 @@ _LARGE = 2**25 - 2**16  # bytes: just under the most that glibc learns from
 
 
 def keep_freed() -> None:
-    """Let blocks that are freed be used again, instead of going back to the system and being asked for anew.
+    """Let freed blocks be reused instead of going back to the system.
 
     glibc hands a block back at once if it is larger than any that was freed before, and the system then fills the
     next one with zeros, page by page: a tenth of a round. It learns from a large block that comes and goes once; not a

@@ -55,7 +55,7 @@ class Kernel(Protocol):
 
     @property
     def scale(self) -> float:
-        """What a number that stands for two logits is to be multiplied by to be their difference."""
+        """The factor that turns a single number for two logits into their difference."""
         ...
 
     def table(self, parts: Sequence[Tensor]) -> Table:
@@ -75,7 +75,7 @@ class Kernel(Protocol):
         ...
 
     def batches(self, table: Table, steps: Steps, training: bool) -> Sequence[Any]:
-        """All that can be said of each step's rows before any weights are known."""
+        """What each step needs of its rows, as far as it does not depend on weights."""
         ...
 
     def forward(self, opened: WeightViews, batch: Any, training: bool) -> tuple[Tensor, Any]:
@@ -155,10 +155,9 @@ def gathered(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def joined(parts: Sequence[Tensor], dtype: torch.dtype, device: torch.device, ones: bool = False) -> Tensor:
-    """Parts one after the other on the device, as numbers of the model's type unless they are bytes.
+    """Parts one after the other on the device, in the model's type unless they are bytes.
 
-    They are copied one by one into their place, so that the device never holds them twice. `ones` puts a column after
-    the last that is 1 for every row.
+    They are copied one by one, so that the device never holds them twice. `ones` appends a column of ones.
     """
     kept = torch.uint8 if all(part.dtype == torch.uint8 for part in parts) else dtype
     shape = (parts[0].shape[1] + 1,) if ones else parts[0].shape[1:]

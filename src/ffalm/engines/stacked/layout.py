@@ -42,7 +42,7 @@ class ParameterLayout:
 
     @property
     def scale(self) -> float:
-        """What the network's result is to be multiplied by to be a difference of logits."""
+        """The factor that turns the network's result into a difference of logits."""
         return ROOT if self.folded else 1.0
 
     def packed(self, models: Model) -> tuple[Model, list[Tensor]]:

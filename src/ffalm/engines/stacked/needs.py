@@ -1,7 +1,7 @@
-"""How much memory a stack of jobs takes, told beforehand, and how jobs are cut so that it is there.
+"""How much memory a stack of jobs will take, and how jobs are cut into stacks that fit.
 
-Figures are for the worst of what a kernel may do and are held against measured peaks in the tests. They matter only
-where memory is short: with enough of it every run is laid out the same way, so that it comes out the same, bit by bit.
+The figures are worst cases over kernels, and tests compare them with measured peaks. They matter only where memory is
+short: with enough of it every run is laid out the same way, so that its results are the same bit by bit.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _PREPARED = 64  # bytes for each row of a window of steps: labels, groups, masks
 _CODED = 5  # bytes for each listed column of a row that is scored
 _REVERSED = 25  # bytes for each listed column of a row in a window of steps
 _LIBRARIES = 2**24  # what libraries take for themselves on the way
-_HOLES = 1 / 8  # more of what stands, for freed blocks too small for what comes next: where blocks land is chance
-_SEEN = 512  # rows that tell whether columns will be listed
+_HOLES = 1 / 8  # more of what stands, since memory fragments
+_SEEN = 512  # rows from which it is judged whether columns will be listed
 _SPARED = 0.2  # of what is free, for what no estimate knows
 
 
@@ -166,7 +166,7 @@ def _row_bytes(x: Tensor, item: int, dense: int, listed: bool) -> int:
 
 
 def _listed(look: Tensor, device: torch.device) -> tuple[int, int]:
-    """How many columns a row lists and how many it keeps beside them, as far as the first rows tell; else 0 and 0."""
+    """How many columns a row lists and how many it keeps beside them, judged by the first rows; else 0 and 0."""
     if device.type != "cpu" or not look.dtype.is_floating_point:
         return 0, 0
     columns = binary_columns([look])

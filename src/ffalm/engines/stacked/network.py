@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from ffalm.engines.tracing import graph_of
+from ffalm.models.tracing import graph_of
 
 #: Modules without weights that act on each value alone; called as they are on stacked values.
 _ELEMENTWISE_MODULES = (
@@ -73,7 +73,7 @@ class Network:
     exit: str
 
     def entered_by(self) -> str | None:
-        """The linear layer that alone sees the features, None where something else sees them too."""
+        """The linear layer that alone sees the features, None if something else sees them too."""
         users = [step for step in self.operations if Result(self.entry) in step.arguments]
         return users[0].linear if len(users) == 1 else None
 
@@ -82,9 +82,9 @@ _known: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], Network | None]] = We
 
 
 def read_network(model: nn.Module, shape: Sequence[int]) -> Network | None:
-    """The module as a network on features of this shape, None where it is more than layers and functions.
+    """The module as a network on features of this shape, None if it is more than layers and functions.
 
-    A module is read once: tracing takes longer than a round of a small study, and several places ask.
+    A module is read once: tracing takes longer than a round of a small study, and several places need it.
     """
     found, key = _known.setdefault(model, {}), tuple(shape)
     if key not in found:
@@ -123,7 +123,7 @@ def _network(model: nn.Module, shape: tuple[int, ...]) -> Network | None:
 
 
 def _joined(steps: list[Operation], exit: str) -> list[Operation]:
-    """The operations with each ReLU made part of the linear layer before it, where nothing else sees that layer."""
+    """The operations with each ReLU made part of the linear layer before it, if nothing else sees that layer."""
     joined: list[Operation] = []
     for step in steps:
         layer = joined[-1] if joined else None
@@ -137,7 +137,7 @@ def _joined(steps: list[Operation], exit: str) -> list[Operation]:
 
 
 def _traced(model: nn.Module) -> fx.Graph | None:
-    """The module's graph, None where it cannot be had or where a graph would not say all that the module does."""
+    """The module's graph, None if there is none or if a graph would not say all that the module does."""
     hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     frozen = any(not parameter.requires_grad for parameter in model.parameters())
     if hooked or frozen or any(True for _ in model.buffers()):
@@ -154,7 +154,7 @@ def _traced(model: nn.Module) -> fx.Graph | None:
 
 
 def _operation(model: nn.Module, node: fx.Node, same: dict[str, str]) -> Operation | None:
-    """A node as an operation on stacked values, None where it is not one."""
+    """A node as an operation on stacked values, None if it is not one."""
     arguments = tuple(
         Result(same.get(value.name, value.name)) if isinstance(value, fx.Node) else value for value in node.args
     )

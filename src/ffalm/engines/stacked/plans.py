@@ -24,7 +24,7 @@ class Plans:
         self._rows = 0
 
     def of(self, spans: Sequence[Span], make: Callable[[Spans], Plan]) -> Plan:
-        """The plan for scoring copies on these rows, made where it is not kept."""
+        """The plan for scoring copies on these rows, made if it is not kept."""
         key = tuple(spans)
         if key in self._kept:
             self._kept.move_to_end(key)

@@ -29,7 +29,7 @@ class SparseRows(NamedTuple):
 
 
 class CachedSparseRows:
-    """Lists that are made when they are asked for, and kept from the second time on.
+    """Lists that are made on first use and kept from the second use on.
 
     Where all clients take part they are scored on the same rows in every round. Where a few do, rows seldom meet
     again in the same plan, and lists kept for each would be many.
@@ -37,16 +37,16 @@ class CachedSparseRows:
 
     def __init__(self, make: Callable[[], SparseRows]) -> None:
         self._make = make
-        self._asked = False
+        self._used = False
         self._made: SparseRows | None = None
 
     def __call__(self) -> SparseRows:
         if self._made is not None:
             return self._made
         made = self._make()
-        if self._asked:
+        if self._used:
             self._made = made
-        self._asked = True
+        self._used = True
         return made
 
 

@@ -134,7 +134,7 @@ class Stack:
     def _attempt(
         self, number: int, going: list[int], sent_scores: dict[int, Tally] | None
     ) -> tuple[Weighed, dict[int, Tally]] | None:
-        """One round, None where memory ran out and less of it would still do."""
+        """One round, None if memory ran out and less of it would still do."""
         try:
             sent_scores = self._scores(going) if sent_scores is None else sent_scores
             done = self._trained(number, going)
@@ -168,12 +168,12 @@ class Stack:
         tally = None
         if self._algorithm.measure is not Measure.NOTHING:
             tally = Tally(torch.cat([one.confusion for one in tallies]), torch.cat([one.loss for one in tallies]))
-        told = [one.values for one in seen if one.values is not None]
+        values = [one.values for one in seen if one.values is not None]
         summary = LaneResults(
             torch.cat([one.loss for one in seen]),
             torch.cat([one.negative for one in seen]),
             tally,
-            torch.cat(told) if told else None,
+            torch.cat(values) if values else None,
         )
         return replace(whole, slots=slots, seen=summary)
 
@@ -253,7 +253,7 @@ class Stack:
         return weights, TrainingSummary(float(done.seen.loss[at].mean()), float(done.seen.negative[at].mean()))
 
     def _products(self, job: int, done: _Done, own: Tensor) -> Tensor | None:
-        """The inner products of a job's own slots that the algorithm asks for."""
+        """The inner products of a job's own slots that the algorithm names."""
         names = self._algorithm.products
         if not names:
             return None

@@ -30,7 +30,7 @@ class LaneResults:
 
     loss: Tensor  # mean over its steps of the batch's mean loss
     negative: Tensor  # share of its steps in which some row had a negative weight
-    tally: Tally | None  # what the algorithm asked for
+    tally: Tally | None  # what the algorithm measures
     values: Tensor | None = None  # of the algorithm's `objectives`, (lane, objective)
 
 
@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """What a step came across, each (lane, place)."""
+    """What a step computed, each (lane, place)."""
 
     losses: Tensor
     weights: Tensor  # of the rows; negative where the step raises a row's loss
@@ -73,7 +73,7 @@ class LaneInput:
 def train(
     kernel: Kernel, spec: ClientSpec, weights: Weights, rows: StackedRows, steps: Steps, received: LaneInput, lr: float
 ) -> LaneResults:
-    """Move the weights of each lane along its batches, in place; its Tally is of what it saw on the way, if asked."""
+    """Move the weights of each lane along its batches, in place; its Tally is of these, if it measures them."""
     algorithm = spec.algorithm
     on_the_way = algorithm.measure in (Measure.EPOCH, Measure.LAST_BATCH)
     planned = laid_out(kernel, spec, rows, steps, weights.trained[0].dtype)
