@@ -256,6 +256,15 @@ def test_the_presets_are_those_of_the_fact_sheet() -> None:
     assert (safe.dual_data, safe.dual_bound) == ("full", 1.0)
 
 
+def test_recommended_is_what_the_ablation_chose() -> None:
+    assert ffalm.FFALM.recommended() == replace(ffalm.FFALM.preset("safe"), dual_decay=0.1)
+
+
+@pytest.mark.parametrize(("gap", "needed"), [("clients", False), ("pooled", False), ("held_out", True)])
+def test_held_out_rows_are_needed_for_their_own_gap_alone(gap: Any, needed: bool) -> None:
+    assert ffalm.FFALM(gap=gap).needs_held_out == needed
+
+
 def test_a_preset_can_be_changed_and_an_unknown_one_is_answered_with_the_nearest() -> None:
     assert ffalm.FFALM.preset("safe", penalty=5.0) == ffalm.FFALM(5.0, 0.2, 1.0, 1.0, 1.0)
     with pytest.raises(UserError, match="did you mean 'paper'"):

@@ -44,6 +44,7 @@ def test_all_algorithms_are_listed(cli: Cli) -> None:
     code, shown, _ = cli("algorithms")
     assert code == 0
     assert all(name in shown for name in ffalm.algorithms())
+    assert "The engine graphed does not run fcfl." in shown and "The engine loop" not in shown
     facts = json.loads(cli("algorithms", "--json")[1])
     assert facts.keys() == ffalm.algorithms().keys()
     assert facts["fedavg"]["engines"] == dict.fromkeys(ENGINES)

@@ -65,7 +65,7 @@ def test_the_command_writes_the_page_and_its_data(
     assert run(["leaderboard", "--board", str(folder / "board.toml"), *out]) == 0
     assert "Ours" in capsys.readouterr().out
     page = (folder / "out" / "leaderboard.md").read_text()
-    assert "## people" in page and "Every method tries at most 3 settings" in page
+    assert "## people" in page and "Each method may try at most 3 settings" in page
     rows = (folder / "out" / "leaderboard.csv").read_text().splitlines()
     assert rows[0].startswith("cell,target,method,accuracy") and len(rows) == 1 + 3
     assert len((folder / "out" / "choices.csv").read_text().splitlines()) == 1 + 6

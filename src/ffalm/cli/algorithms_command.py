@@ -40,24 +40,28 @@ def algorithms(
         plain = {key: dataclasses.asdict(facts) for key, facts in found.items()}
         print_json(plain if name is None else plain[name])
     elif name is None:
-        _list(Console(), list(found.values()))
+        _list(Console(), [found[key] for key in sorted(found)])
     else:
         _describe(Console(), found[name])
 
 
 def _list(console: Console, every: list[AlgorithmFacts]) -> None:
     rows = [
-        (
-            facts.name,
-            ": ".join(filter(None, (facts.title, facts.summary))),
-            engines_of(facts, brief=True),
-            _yes(facts.secure),
-            _groups(facts),
-        )
+        (facts.name, ": ".join(filter(None, (facts.title, facts.summary))), _groups(facts), _yes(facts.secure))
         for facts in every
     ]
-    print_table(console, "Algorithms", ("algorithm", "what it is", "engines", "secure", "groups"), rows)
-    console.print("secure: under secure aggregation. More on one: ffalm algorithms NAME", highlight=False)
+    print_table(console, "Algorithms", ("algorithm", "what it is", "groups", "secure"), rows)
+    for line in ("secure: can run under secure aggregation.", *_exceptions(every), "More on one: ffalm algorithms NAME"):
+        console.print(line, highlight=False, markup=False)
+
+
+def _exceptions(every: list[AlgorithmFacts]) -> list[str]:
+    """Which algorithms each engine does not run, a line for each engine that does not run all of them."""
+    missing: dict[str, list[str]] = {}
+    for facts in every:
+        for engine in (name for name, reason in (facts.engines or {}).items() if reason is not None):
+            missing.setdefault(engine, []).append(facts.name)
+    return [f"The engine {engine} does not run {', '.join(names)}." for engine, names in missing.items()]
 
 
 def _describe(console: Console, facts: AlgorithmFacts) -> None:
@@ -92,13 +96,11 @@ def uses_of(facts: AlgorithmFacts) -> str:
     )
 
 
-def engines_of(facts: AlgorithmFacts, brief: bool = False) -> str:
-    """The engines that run the algorithm, or briefly those that do not."""
+def engines_of(facts: AlgorithmFacts) -> str:
+    """The engines that run the algorithm."""
     if facts.engines is None:
         return "by settings"
     missing = [name for name, reason in facts.engines.items() if reason is not None]
-    if brief:
-        return f"not {', '.join(missing)}" if missing else "all"
     return ", ".join(name for name in facts.engines if name not in missing)
 
 

@@ -43,8 +43,8 @@ def _histograms(config: FederationConfig) -> str:
         "  and group it predicts their own group, and how many of them each of many rules predicts favourable.\n"
     )
     return (
-        f"- At the end, for the fairness target {config.target}: how many training and held-out rows of each label\n"
-        "  and group get which score of the final model (in steps of 1/16 of a logit), without cells of too few\n"
+        f"- At the end, for the fairness target {config.target}: how many training, held-out and test rows of each\n"
+        "  label and group get which score of the final model (in steps of 1/16 of a logit), without cells of too few\n"
         "  rows.\n"
         "  Set `histograms = false` in `site.toml` to send none.\n"
         f"{blind if config.blind else ''}"
