@@ -82,7 +82,7 @@ def test_a_study_stores_it_beside_the_others_and_no_answer_chooses_a_reference(
 
 def test_a_study_of_references_alone_has_no_answer(federation: ffalm.Federation) -> None:
     study = ffalm.compare(federation, ["local"], seeds=1, **SETTINGS)
-    with pytest.raises(UserError, match="references, which no answer chooses"):
+    with pytest.raises(UserError, match="references, which an answer never chooses"):
         study.answer()
 
 

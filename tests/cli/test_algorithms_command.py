@@ -54,7 +54,7 @@ def test_all_algorithms_are_listed(cli: Cli) -> None:
 
 def test_an_algorithm_that_needs_single_clients_vectors_says_where_it_cannot_run(cli: Cli) -> None:
     facts = json.loads(cli("algorithms", "fcfl", "--json")[1])
-    assert "asks clients for gradients" in facts["engines"]["graphed"]
+    assert "upload gradients instead of training" in facts["engines"]["graphed"]
     assert (facts["engines"]["loop"], facts["engines"]["flower"]) == (None, None)
     assert (facts["federated"], facts["secure"], facts["private"]) == (True, False, False)
     facts = json.loads(cli("algorithms", "qffl", "--json")[1])

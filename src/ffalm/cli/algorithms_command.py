@@ -51,7 +51,8 @@ def _list(console: Console, every: list[AlgorithmFacts]) -> None:
         for facts in every
     ]
     print_table(console, "Algorithms", ("algorithm", "what it is", "groups", "secure"), rows)
-    for line in ("secure: can run under secure aggregation.", *_exceptions(every), "More on one: ffalm algorithms NAME"):
+    secure, more = "secure: can run under secure aggregation.", "More on one: ffalm algorithms NAME"
+    for line in (secure, *_exceptions(every), more):
         console.print(line, highlight=False, markup=False)
 
 

@@ -18,13 +18,13 @@ from ffalm.report.tables import Cell, Column, Row, Section, Table, row
 from ffalm.system.files import write_atomic
 
 _RULE = (
-    "Each method may try at most {budget} settings per metric. In every seed, each method's most accurate model is taken "
-    "whose gap on held-out rows (and on training rows, if the models predict both alike) is within the bound with a "
-    "margin; it is then scored once on test rows. All numbers are of test rows, in percent. A method qualifies in a cell "
-    "if it has a model in every seed, none of them is degenerate (one label for over 99 % of the rows, or less accurate "
-    "than always predicting the most frequent label), and its mean gap is within the bound. Qualified methods are ranked "
-    "by mean accuracy; all others share the places below. First are the top-ranked method and all that a paired t-test "
-    "over seeds, corrected for the number of methods (Holm, 5 %), does not distinguish from it."
+    "Each method may try at most {budget} settings per metric. In every seed, each method's most accurate model is "
+    "taken whose gap on held-out rows (and on training rows, if the models predict both alike) is within the bound "
+    "with a margin; it is then scored once on test rows. All numbers are of test rows, in percent. A method qualifies "
+    "in a cell if it has a model in every seed, none of them is degenerate (one label for over 99 % of the rows, or "
+    "less accurate than always predicting the most frequent label), and its mean gap is within the bound. Qualified "
+    "methods are ranked by mean accuracy; all others share the places below. First are the top-ranked method and all "
+    "that a paired t-test over seeds, corrected for the number of methods (Holm, 5 %), does not distinguish from it."
 )
 
 
