@@ -85,7 +85,8 @@ def test_the_coordinator_is_told_where_the_process_that_was_to_answer_died(quest
     assert reply.error.code == ErrorCode.CLIENT_APP_CRASHED
     assert reply.metadata.message_id in answer.objects
     failure = _read(reply)
-    assert getattr(failure, "kind", "") == "failed" and "process died before it answered" in getattr(failure, "reason", "")
+    assert getattr(failure, "kind", "") == "failed"
+    assert "process died before it answered" in getattr(failure, "reason", "")
 
 
 def test_no_error_of_the_coordinator_and_no_run_that_ends_ends_a_site(question: Any) -> None:
