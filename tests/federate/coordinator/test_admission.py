@@ -131,6 +131,6 @@ def test_a_registered_site_gets_in_until_its_key_is_replaced(machines: Machines)
     assert machines.ffalm("coordinator", machines.path, "--detach")[0] == 0
     code, _, said = machines.ffalm("site", stolen)
     assert code == 2
-    assert "not let in" in said
+    assert "not admitted" in said
     code, _, said = machines.ffalm("site", site, "--detach")
     assert code == 0, said
