@@ -276,6 +276,12 @@ def test_another_separator_can_be_named(tmp_path: Path) -> None:
     assert "one character" in refusal(table(str(file), separator="::"))
 
 
+def test_a_tab_can_be_named_as_on_a_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    people().to_csv(file, sep="\t", index=False)
+    assert len(table(str(file), separator=r"\t").load().train) == 56
+
+
 def test_a_first_line_that_says_the_separator_is_no_header(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     file.write_text("\ufeffsep=;\r\n" + people().to_csv(sep=";", index=False, lineterminator="\r\n"), newline="")

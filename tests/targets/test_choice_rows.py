@@ -31,7 +31,7 @@ def parts(**changed: ScoreHistogram) -> Parts:
 def test_training_rows_decide_too_where_both_parts_are_alike() -> None:
     run = parts()
     found = choice_rows([run, run])
-    assert found.training and found.why == "the models are no more accurate on them"
+    assert found.training and found.why == "the models are no more accurate on them than on held-out rows"
     assert found.parts[0].keys() == {"validation", "test"}
     assert torch.equal(found.parts[1]["validation"].counts, run["validation"].counts + run["training"].counts)
     assert found.parts[0]["test"] is run["test"]
@@ -92,8 +92,9 @@ def test_an_answer_says_which_rows_it_rests_on() -> None:
     assert both.training_rows and not alone.training_rows
     assert sum(group.rows for group in both.best.validation.groups) == 9000
     assert sum(group.rows for group in alone.best.validation.groups) == 1000
-    assert any("Held-out rows alone decided" in note for note in alone.notes)
-    assert any(note == "Training rows decided too: the models are no more accurate on them." for note in both.notes)
+    assert any("Only held-out rows were used" in note for note in alone.notes)
+    same = "Training rows were used too: the models are no more accurate on them than on held-out rows."
+    assert same in both.notes
     assert both.best.test is not None and alone.best.test is not None
     assert sum(group.rows for group in both.best.test.groups) == sum(group.rows for group in alone.best.test.groups)
 

@@ -80,7 +80,7 @@ def test_thresholds_of_sites_have_a_price_also_where_the_model_without_a_target_
     assert answer.cost == pytest.approx(answer.before.test.metrics["accuracy"] - answer.test["accuracy"])
     first, *_ = told = sentences(answer)
     assert first.startswith("FedAvg, sites' own thresholds: accuracy")
-    assert any(line.startswith("It gains 5.0 points") and "FedAvg, as trained: 79.1 %" in line for line in told)
+    assert any(line.startswith("It gains 5.0 points") and "FedAvg, as trained, 79.1 %" in line for line in told)
     card = answer_card(answer, "yes")
     assert card.model == "FedAvg with sites' own thresholds" and not card.payers[0].startswith("Nobody pays")
     assert card.tiles[-1].value == "sites' own" and "2 of 2 sites" in card.tiles[-1].about

@@ -40,6 +40,7 @@ def read_table(
     """
     path = require_file(file)
     check_encoding(encoding)
+    separator = "\t" if separator == r"\t" else separator  # as people write a tab on a command line
     require(separator is None or len(separator) == 1, f"The separator must be one character; got {separator!r}.")
     ending = next((ending for ending in (*SEPARATORS, *PARQUET) if path.name.lower().endswith(ending)), None)
     if ending is None:

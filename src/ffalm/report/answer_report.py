@@ -113,8 +113,8 @@ def _cost(answer: Answer) -> list[str]:
     change = f"costs {percent(cost, 1)} points" if cost >= 0.0005 else f"gains {percent(-cost, 1)} points"
     change = "costs nothing" if abs(cost) < 0.0005 else change
     return [
-        f"It {change} of test accuracy{f' ({over})' if over else ''} against the most accurate candidate on "
-        f"{choice_rows(answer)} whatever its gaps, {name_of(free)}: {percent(free.mean('accuracy'), 1)} %, "
+        f"It {change} of test accuracy{f' ({over})' if over else ''} compared with the candidate that is most accurate "
+        f"on {choice_rows(answer)} regardless of its gaps: {name_of(free)}, {percent(free.mean('accuracy'), 1)} %, "
         f"{mean_gaps(free, answer.target)}."
     ]
 

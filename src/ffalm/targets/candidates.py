@@ -107,7 +107,7 @@ def answer_of(
         rows = choice_rows([{part: one for part, one in run.scores.items() if part != "training"} for run in runs])
     runs = [replace(run, scores=parts) for run, parts in zip(runs, rows.parts, strict=True)]
     answer = _answer_of(runs, target, repair, group_names, confidence, costs)
-    which = "Training rows decided too" if rows.training else "Held-out rows alone decided"
+    which = "Training rows were used too" if rows.training else "Only held-out rows were used"
     notes = (*answer.notes, f"{which}: {rows.why}.") if rows.why else answer.notes
     return replace(answer, training_rows=rows.training, notes=notes)
 

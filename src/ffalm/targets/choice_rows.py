@@ -59,7 +59,8 @@ def choice_rows(runs: Sequence[Parts]) -> ChoiceRows:
         return ChoiceRows(alone, why=why)
     both = [{**rest, "validation": rest["validation"] + run["training"]} for run, rest in zip(runs, alone, strict=True)]
     few = f"{why}, but of the smallest group only {smallest:,.0f} rows are held out"
-    return ChoiceRows(both, training=True, why=few if excess > 0 else "the models are no more accurate on them")
+    alike = "the models are no more accurate on them than on held-out rows"
+    return ChoiceRows(both, training=True, why=few if excess > 0 else alike)
 
 
 def _same_shares(run: Parts) -> float:
