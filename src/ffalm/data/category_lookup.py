@@ -44,7 +44,7 @@ def distinct(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     """Each row's index in the returned list of values, in order of appearance; -1 for a missing value."""
     try:
         codes, uniques = pd.factorize(column)
-    except (TypeError, NotImplementedError):  # the latter is what Arrow says of its maps
+    except (TypeError, NotImplementedError):  # Arrow raises the latter for maps
         raise PublicError(
             f"The column {str(column.name)!r} holds lists or records, which cannot be categories."
         ) from None

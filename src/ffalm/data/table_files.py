@@ -226,7 +226,7 @@ def _known_to_pandas(dtype: pd.ArrowDtype) -> bool:
     """Whether pandas knows what an Arrow type holds; it does not for views and run-length encodings."""
     try:
         return dtype.type is not None
-    except NotImplementedError:
+    except NotImplementedError:  # pandas raises it for these types
         return False
 
 

@@ -109,17 +109,18 @@ class ServerContext:
         return RoundReport(round, self.counts, took_part, everyone, self.task, validation, lr, values, products)
 
     def update(self, now: Snapshot, report: RoundReport, states: Sequence[State] = ()) -> tuple[Tensor, State]:
-        """The clients' weights and the next state: from their Tallies, or from the `states` that they stepped to.
+        """The clients' weights and the next state: from their Tallies, or from the `states` that they stepped to."""
+        if self.privacy is not None:
+            given = self.privacy.update(self.algorithm, now.state, report, states)
+        elif not states:
+            given = self.algorithm.update(now.state, report)
+        else:
+            return self._mean_of_steps(report, states)
+        check_update(self.algorithm, given, report.taking_part)
+        return given
 
-        state = project(sum_i p_i state_i), which is what the Tallies of an algorithm that is `separable` lead to.
-        """
-        if self.privacy is not None or not states:
-            if self.privacy is not None:
-                given = self.privacy.update(self.algorithm, now.state, report, states)
-            else:
-                given = self.algorithm.update(now.state, report)
-            check_update(self.algorithm, given, report.taking_part)
-            return given
+    def _mean_of_steps(self, report: RoundReport, states: Sequence[State]) -> tuple[Tensor, State]:
+        """state = project(sum_i p_i state_i), which is what the Tallies of a `separable` algorithm lead to."""
         shares = report.shares()
         taking_part = shares[report.taking_part].tolist()
         mean = {
