@@ -204,7 +204,7 @@ def test_a_file_that_cannot_be_read_never_sends_its_name_or_content(
     sites["west"] = site_folder(tmp_path / "sites", "west", None, file=str(secret / name))
     learnt = lead(config(training={"rounds": 1}), tmp_path, Wire(sites), caplog)
     assert_absent(learnt, *_PIECES, str(secret))
-    assert b"The site 'west' cannot bring its data: Its data file" in learnt
+    assert b"The site 'west' cannot take part: Its data file" in learnt
 
 
 @pytest.mark.parametrize("fault", ["missing", "outside", "twice", "unreadable", "no name"])
@@ -220,7 +220,7 @@ def test_images_with_telling_names_are_never_named(
     sites["west"] = _image_site(tmp_path / "sites", "west", fault)
     learnt = lead(plan, tmp_path, Wire(sites), caplog)
     assert_absent(learnt, *_PIECES)
-    assert b"The site 'west' cannot bring its data: " in learnt
+    assert b"The site 'west' cannot take part: " in learnt
 
 
 def _image_site(root: Path, name: str, fault: str) -> Path:

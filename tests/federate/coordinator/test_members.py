@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ffalm.engines.remote.message import Failure, Message
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.coordinator.members import Members
+from ffalm.federate.federation_config import SiteConfig
 
 TEXT_AGE = "The site 'west' has the column 'age' as text, the others as numbers."
 
@@ -45,7 +47,7 @@ def test_a_file_that_its_site_cannot_read_is_a_misfit_told_without_its_name(tmp_
     )
     assert outcome.history[0]["answered"] == ["north", "south"]
     entry = json.loads((tmp_path / "run" / "sites.json").read_text())["sites"][2]
-    assert entry["refused"] == "The site 'west' cannot bring its data: Its data file does not exist."
+    assert entry["refused"] == "The site 'west' cannot take part: Its data file does not exist."
 
 
 def test_a_federation_that_waits_asks_again_until_the_file_is_fixed(tmp_path: Path) -> None:
@@ -64,6 +66,18 @@ def test_a_federation_that_waits_stops_when_patience_is_over(tmp_path: Path) -> 
     with pytest.raises(UserError, match=r"'age' as text.* patience is over"):
         coordinate(plan, tmp_path / "run", misfit_world(tmp_path), pause=0.001)
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "stopped"
+
+
+def test_if_too_few_sites_accept_the_terms_it_stops_at_once_with_their_reasons(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    for name in ("south", "west"):
+        plain = SiteConfig.read(sites.folders[name] / "site.toml")
+        replace(plain, secure=True).write(sites.folders[name] / "site.toml")
+    needs = r"Only 1 of the 2 sites that a round needs can take part\. The site 'south' .*secure.* The site 'west' "
+    with pytest.raises(UserError, match=needs):
+        coordinate(config(rules={"patience": 600.0}), tmp_path / "run", sites, pause=0.001)
+    outcome = coordinate(config(rules={"min_sites": 1}, training={"rounds": 1}), tmp_path / "other", sites, pause=0.001)
+    assert outcome.history[0]["answered"] == ["north"]
 
 
 def test_a_misfit_that_fixes_its_file_and_comes_back_takes_part(tmp_path: Path) -> None:

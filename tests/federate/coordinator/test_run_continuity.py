@@ -99,7 +99,7 @@ def test_a_run_goes_on_where_sites_tell_of_more_or_smaller_cells_than_before(tmp
         outcome = coordinate(config(rules={"min_group": now}, training={"rounds": 3}), root / "run", sites, pause=PAUSE)
         assert [record["answered"] for record in outcome.history] == [list(NAMES[:3])] * 3
         notes = " ".join(json.loads((root / "run" / "result.json").read_text())["notes"])
-        assert "cannot bring its data" not in notes and "The metrics are without" not in notes
+        assert "cannot take part" not in notes and "The metrics are without" not in notes
 
 
 @pytest.mark.parametrize("secure", [False, True])

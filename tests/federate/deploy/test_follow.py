@@ -52,8 +52,8 @@ def test_earlier_events_are_skipped_and_half_a_line_waits_for_the_rest(run_log: 
 
 def test_control_characters_of_a_site_never_reach_the_terminal(run_log: RunLog, tmp_path: Path) -> None:
     events = Events(FederationFolder(tmp_path))
-    run_log.say("agreeing", "The site 'north' cannot bring its data: \x1b[2J\x1b]0;owned\x07\rAll is well.")
-    assert events.since() == ["The site 'north' cannot bring its data: ?[2J?]0;owned??All is well."]
+    run_log.say("agreeing", "The site 'north' cannot take part: \x1b[2J\x1b]0;owned\x07\rAll is well.")
+    assert events.since() == ["The site 'north' cannot take part: ?[2J?]0;owned??All is well."]
 
 
 class Coordinator:

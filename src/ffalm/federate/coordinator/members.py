@@ -136,7 +136,10 @@ class Members:
             self._bind([site for site in sites if site in self._nodes])
 
     def gather(self) -> None:
-        """Wait for all members while patience lasts; enough of them must have agreed."""
+        """Wait for all members while patience lasts; enough of them must have agreed.
+
+        If too many sites are refused, and the federation does not wait for their files to be fixed, stop at once.
+        """
         rules = self._config.rules
         until = time.monotonic() + rules.patience
         while True:
@@ -145,10 +148,16 @@ class Members:
             few = len(self.counts) < rules.min_sites
             if not missing and not few and not self._must_wait():
                 return
-            if time.monotonic() >= until:
+            possible = len({*self.counts, *self._config.active} - self.refused.keys())
+            if time.monotonic() >= until or (possible < rules.min_sites and not self._must_wait()):
                 break
             self._wait(missing)
         self._stop_where_misfit()
+        if possible < rules.min_sites:
+            raise UserError(
+                f"Only {possible} of the {rules.min_sites} sites that a round needs can take part. "
+                f"{' '.join(self.refused.values())} Fix that and run again; what was trained is kept."
+            )
         if few:
             raise UserError(too_few(len(self.counts), rules.min_sites, rules.patience, list(self.refused.values())))
 
@@ -308,7 +317,7 @@ class Members:
                     self._asked.setdefault(site, set()).update(told.columns.columns)
         except UserError as error:
             self._forget_description(site)
-            self.refused[site] = f"The site {site!r} cannot bring its data: {error}"
+            self.refused[site] = f"The site {site!r} cannot take part: {error}"
             self._say("meeting", self.refused[site])
 
     def _stranger(self, node: int, site: str) -> str:
@@ -350,7 +359,7 @@ class Members:
             if before and not before.agrees(counts):
                 raise UserError("its training rows are not those that it agreed to have.")
         except UserError as error:
-            self.refused[site] = f"The site {site!r} cannot bring its data: {error}"
+            self.refused[site] = f"The site {site!r} cannot take part: {error}"
             self._say("agreeing", self.refused[site])
             return
         self.counts[site], self._holds[site] = counts, key

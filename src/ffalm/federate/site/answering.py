@@ -319,8 +319,8 @@ class LocalSite:
         return SecureSite(self._folder, terms, signer, self._config.min_sites, agreed.common_key)
 
     def _misfit(self, error: UserError) -> str:
-        """Log why this site's data does not fit; the public part of the reason."""
-        log.warning("This site's data does not fit: %s", error)
+        """Log why this site cannot take part; the public part of the reason."""
+        log.warning("This site cannot take part: %s", error)
         return error.public
 
     def _min_group(self, asked: int) -> int:
