@@ -359,6 +359,13 @@ def test_texts_that_look_like_amounts_are_noted_unless_they_are_declared(write: 
     assert not table(file, categorical=("pay",)).read().notes
 
 
+def test_few_numbers_with_a_text_among_them_are_noted_unless_they_are_declared(write: Any) -> None:
+    file = write(people(visits=["-" if number % 9 == 0 else str(number % 6) for number in range(80)]))
+    (note,) = table(file).read().notes
+    assert note.startswith("The column 'visits' holds numbers, but also text such as '-', so each number is a category")
+    assert not table(file, categorical=("visits",)).read().notes
+
+
 def test_a_saved_row_index_is_left_out_with_a_note(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     people().to_csv(file)

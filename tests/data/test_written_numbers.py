@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ffalm.data.written_numbers import decimal_mark, noted_form, refused_form
+from ffalm.data.written_numbers import decimal_mark, noted_form, refused_form, text_among_numbers
 
 MANY = range(100, 160)
 
@@ -40,6 +40,23 @@ def test_many_numbers_as_text_are_noted_unless_they_are_written_as_codes() -> No
         noted = noted_form(ages)
         assert refused_form(ages) is None and noted is not None and (noted.kind, noted.example) == ("numbers", ages[0])
         assert noted_form([f"0{one}" for one in ages]) is None and noted_form(ages[:20]) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (["3", "1", "-", "2", "4"], "-"),
+        (["0", "1", "2", "3+"], None),  # counts with an open end, a category of their own
+        (["0.5", "1,5", "-2", "10", "n/a", "7", "8", "9", "?"], "n/a"),
+        (["1", "2", "3", "4", "-", "?"], None),  # a third of them is text
+        (["01", "02", "03", "04", "x"], None),  # codes
+        (["1", "2", "3", "4", "5"], None),
+        (["low", "high", "-"], None),
+        ([], None),
+    ],
+)
+def test_a_text_among_numbers_is_found(values: list[str], text: str | None) -> None:
+    assert text_among_numbers(values) == text
 
 
 def test_a_decimal_point_in_a_file_of_decimal_commas_is_refused_where_it_has_many_values() -> None:

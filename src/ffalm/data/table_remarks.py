@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ffalm.data.category_lookup import distinct
 from ffalm.data.encoding import is_numeric
-from ffalm.data.written_numbers import FEWEST_IDS, noted_form
+from ffalm.data.written_numbers import FEWEST_IDS, noted_form, text_among_numbers
 
 Codes = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -59,9 +59,17 @@ def _of_column(column: pd.Series) -> list[str]:
 
 
 def _written(column: pd.Series) -> list[str]:
-    """A note on texts that look like numbers, dates, durations or amounts."""
+    """A note on texts that look like numbers, dates, durations or amounts, or on numbers with a text among them."""
     values = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
-    if pd.api.types.is_numeric_dtype(values.dtype) or (form := noted_form(distinct(column)[1])) is None:
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        return []
+    _, texts = distinct(column)
+    if (text := text_among_numbers(texts)) is not None:
+        return [
+            f"holds numbers, but also text such as {text!r}, so each number is a category of its own: if the numbers "
+            "are a quantity, leave these cells empty and set missing to 'mean'; else list it in categorical."
+        ]
+    if (form := noted_form(texts)) is None:
         return []
     return [
         f"holds texts that look like {form.kind}, such as {form.example!r}, and each is a category of its own: "

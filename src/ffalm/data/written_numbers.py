@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple, get_args
 
 FEWEST_IDS = 20  # with fewer distinct values a column is never taken for ids, dates or numbers
 
+_FEWEST_NUMBERS = 4  # different ones beside a text: fewer are rather codes, such as 0, 1, 2, 3+
+
 Decimal = Literal[".", ","]
 
 _WHOLE = re.compile(r"[+-]?\d+")
@@ -74,6 +76,12 @@ def refused_form(values: list[str], decimal: Decimal = ".") -> Form | None:
         return _of_other_mark(marked[0], other)
     remedy = f"write them as plain numbers, such as 1234{decimal}5, or list the column in categorical or drop"
     return Form("numbers with signs or thousands separators", signs[0], remedy)
+
+
+def text_among_numbers(values: list[str]) -> str | None:
+    """The first of a few texts in a column that otherwise holds numbers, such as "-"; None for plain categories."""
+    texts = [one for one in values if not _QUANTITY.fullmatch(one.replace(",", "."))]
+    return texts[0] if _FEWEST_NUMBERS <= len(values) - len(texts) and 0 < 4 * len(texts) <= len(values) else None
 
 
 def decimal_mark(values: list[str]) -> tuple[str, Decimal] | None:
