@@ -43,4 +43,5 @@ def test_names_of_other_libraries_are_answered_with_ours() -> None:
     known = ("lr", "lr_step", "rounds", "clients")
     assert str(unknown("keyword", "learning_rate", known)) == "There is no keyword 'learning_rate': did you mean 'lr'?"
     assert "did you mean 'rounds'?" in str(unknown("keyword", "num_rounds", known))
+    assert "did you mean 'sensitive'?" in str(unknown("setting", "group", ("root", "sensitive")))
     assert "did you mean 'step'?" in str(unknown("keyword", "steps", ("step", "size")))
