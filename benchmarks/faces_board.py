@@ -36,7 +36,7 @@ from ffalm.leaderboard.stored_choices import read_choices
 from ffalm.system.files import write_atomic
 
 PUBLISHED = Path(__file__).parents[1] / "docs" / "results" / "leaderboard-faces-choices.csv.gz"
-STOPPED = (130, -signal.SIGINT)  # exit codes of `ffalm` after Ctrl-C
+STOPPED = (130, -signal.SIGINT, -signal.SIGTERM)  # exit codes of `ffalm` that was stopped
 FOLDERS = {"utkface": "UTKFace", "celeba": "celeba"}  # of each data source, below --root
 EXPECTED = {"utkface": 240.0, "celeba": 400.0}  # seconds of a part on an H200 with two at a time
 
@@ -112,8 +112,38 @@ class PartQueue:
         print(f"{part.cell}, seed {part.seed}: {ended}, {len(self._left)} parts left", flush=True)
 
 
-def compute(parts: Sequence[Part], given: argparse.Namespace, began: float) -> None:
+class Children:
+    """The commands that are running, so that a signal to this program alone ends them too."""
+
+    def __init__(self) -> None:
+        self.running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.RLock()  # the signal handler may interrupt whoever holds it
+        self.stopped = False
+
+    def run(self, command: Sequence[str]) -> int:
+        """Run a command without its output; its exit code."""
+        with self._lock:
+            if self.stopped:
+                return STOPPED[0]
+            child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            self.running.add(child)
+        try:
+            return child.wait()
+        finally:
+            with self._lock:
+                self.running.remove(child)
+
+    def stop(self, *_: object) -> None:
+        """End the running commands and begin no more; a shell's background processes ignore SIGINT, so SIGTERM."""
+        with self._lock:
+            self.stopped = True
+            for child in self.running:
+                child.terminate()
+
+
+def compute(parts: Sequence[Part], given: argparse.Namespace, began: float, children: Children | None = None) -> None:
     """Compute the parts that the time allows, `--at-once` of them at the same time."""
+    children = children or Children()
     queue = PartQueue(parts, began + given.seconds, given.out / "choices.csv")
 
     def work(scratch: Path) -> None:
@@ -123,7 +153,7 @@ def compute(parts: Sequence[Part], given: argparse.Namespace, began: float) -> N
             command = [sys.executable, "-m", "ffalm", "leaderboard", "--board", given.board, "--root", given.root]
             command += ["--cells", part.cell, "--seeds", f"{part.seed},", "--workers", "1", "--out", str(out)]
             command += [] if given.rounds is None else ["--rounds", str(given.rounds)]
-            code = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+            code = children.run(command)
             if code in STOPPED:
                 queue.stop()
             elif code:
@@ -179,8 +209,15 @@ def main() -> None:
         writer.writerows([part.cell, part.seed] for part in parts)
         return
     given.out.mkdir(parents=True, exist_ok=True)
-    with shared_gpu():
-        compute(parts, given, began)
+    children = Children()
+    before = signal.signal(signal.SIGTERM, children.stop)
+    try:
+        with shared_gpu():
+            compute(parts, given, began, children)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if children.stopped:
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The tabular benchmark: Adult (or a one-hot table like it), 10 clients, metrics every round, on one core.
+"""The tabular benchmark: Adult, 10 clients, metrics every round, on one core.
 
     python benchmarks/tabular.py --models mlp module linear --data one-hot dense --seeds 10 --rounds 70
 
 Each case runs in a process of its own, `--repeats` times, and medians count. CPU time is the column to compare: a
 shared machine disturbs wall time. The first round is left out of the times; `--write` puts the table into RESULTS.md.
+Adult's files (`ffalm data get adult --root DIR/tabular`) are read from the folder tabular of FFALM_SHARED_DATA=DIR.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from results import alone, machine, publish
 from torch import nn
 
 from ffalm.algorithms import algorithm_class
+from ffalm.data.adult import Adult
 from ffalm.data.types import Dataset, Examples, Task
 from ffalm.engines import Job, Training
 from ffalm.engines.loop import LoopEngine
@@ -78,17 +80,12 @@ def model_of(name: str, inputs: int) -> nn.Module:
 
 
 def dataset(dense: bool) -> Dataset:
-    """Adult where its files are, else a generated table of its size; all training rows train, the test rows score."""
+    """Adult; all training rows train, the test rows score."""
     folder = Path(os.environ.get("FFALM_SHARED_DATA", HERE.parents[1] / "shared" / "data")) / "tabular"
-    if (folder / "adult.data").is_file():
-        from ffalm.data.adult import Adult
-
-        loaded = Adult(root=str(folder)).load()
-        parts = loaded.train, loaded.validation
-        train = Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in ("x", "y", "group")))
-        made = Dataset(loaded.task, train, loaded.test, loaded.test)
-    else:
-        made = generated(32561, 16281)
+    loaded = Adult(root=str(folder)).load()
+    parts = loaded.train, loaded.validation
+    train = Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in ("x", "y", "group")))
+    made = Dataset(loaded.task, train, loaded.test, loaded.test)
     if not dense:
         return made
     noise = torch.Generator().manual_seed(0)
@@ -97,20 +94,6 @@ def dataset(dense: bool) -> Dataset:
         for part in (made.train, made.test)
     )
     return Dataset(made.task, train, test, test)
-
-
-def generated(train: int, test: int) -> Dataset:
-    """Rows of 6 numbers and 8 categories as 101 one-hot columns."""
-    draws = torch.Generator().manual_seed(0)
-    rows = train + test
-    sizes = [8, 16, 7, 14, 6, 5, 2, 43]
-    codes = [(torch.rand(rows, generator=draws) ** 2 * size).long().clamp(max=size - 1) for size in sizes]
-    hot = [nn.functional.one_hot(code, size).float() for code, size in zip(codes, sizes, strict=True)]
-    x = torch.cat([torch.randn(rows, 6, generator=draws), *hot], 1)
-    score = x @ torch.randn(x.shape[1], generator=draws) + torch.randn(rows, generator=draws)
-    examples = Examples(x, (score > score.quantile(0.75)).long(), codes[6])
-    parts = [examples.take(torch.arange(first, last)) for first, last in ((0, train), (train, rows))]
-    return Dataset(Task("generated"), parts[0], parts[1], parts[1])
 
 
 def measure(case: Case) -> Figures:

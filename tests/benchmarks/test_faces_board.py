@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
-from benchmarks.faces_board import STOPPED, Part, compute, main, missing_parts, shared_gpu
+from benchmarks.faces_board import STOPPED, Children, Part, compute, main, missing_parts, shared_gpu
 
 from ffalm.leaderboard.board import Board
 
@@ -71,16 +71,16 @@ def test_parts_that_would_end_too_late_are_not_begun(
     """Of 1,000 s, the first part is expected to take 400 and takes 600: the second, of the same data, must wait."""
     clock = [0.0]
 
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(_: Children, command: list[str]) -> int:
         folder = Path(command[command.index("--out") + 1])
         folder.mkdir()
         seed = int(command[command.index("--seeds") + 1].removesuffix(","))
         choices(folder, command[command.index("--cells") + 1], [seed])
         clock[0] += 600
-        return subprocess.CompletedProcess(command, 0)
+        return 0
 
     monkeypatch.setattr("benchmarks.faces_board.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("benchmarks.faces_board.subprocess.run", run)
+    monkeypatch.setattr(Children, "run", run)
     parts = [
         Part("celeba, alpha 1", "celeba", 3),
         Part("celeba, alpha 5", "celeba", 3),
@@ -98,14 +98,14 @@ def test_parts_that_would_end_too_late_are_not_begun(
 def test_parts_are_computed_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2)
 
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(_: Children, command: list[str]) -> int:
         both.wait(10)
         folder = Path(command[command.index("--out") + 1])
         folder.mkdir()
         choices(folder, "celeba, alpha 5", [int(command[command.index("--seeds") + 1].removesuffix(","))])
-        return subprocess.CompletedProcess(command, 0)
+        return 0
 
-    monkeypatch.setattr("benchmarks.faces_board.subprocess.run", run)
+    monkeypatch.setattr(Children, "run", run)
     parts = [Part("celeba, alpha 5", "celeba", seed) for seed in (3, 4)]
     compute(parts, settings(tmp_path, at_once=2), time.monotonic())
     lines = (tmp_path / "choices.csv").read_text().splitlines()
@@ -115,15 +115,15 @@ def test_parts_are_computed_at_the_same_time(tmp_path: Path, monkeypatch: pytest
 def test_a_cell_that_fails_is_reported_and_loses_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(_: Children, command: list[str]) -> int:
         if "celeba, alpha 1" in command:
-            return subprocess.CompletedProcess(command, 1)
+            return 1
         folder = Path(command[command.index("--out") + 1])
         folder.mkdir()
         choices(folder, "celeba, alpha 5", [3])
-        return subprocess.CompletedProcess(command, 0)
+        return 0
 
-    monkeypatch.setattr("benchmarks.faces_board.subprocess.run", run)
+    monkeypatch.setattr(Children, "run", run)
     parts = [Part(cell, "celeba", seed) for seed in (3, 4) for cell in ("celeba, alpha 1", "celeba, alpha 5")][:3]
     with pytest.raises(SystemExit, match=r"^Failed: celeba, alpha 1, seed 3\.$"):
         compute(parts, settings(tmp_path), time.monotonic())
@@ -138,17 +138,29 @@ def test_a_cell_that_fails_is_reported_and_loses_no_other(
 def test_ctrl_c_in_a_part_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     begun = []
 
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(_: Children, command: list[str]) -> int:
         begun.append(command)
-        return subprocess.CompletedProcess(command, code)
+        return code
 
-    monkeypatch.setattr("benchmarks.faces_board.subprocess.run", run)
+    monkeypatch.setattr(Children, "run", run)
     compute(
         [Part("celeba, alpha 1", "celeba", 3), Part("celeba, alpha 5", "celeba", 3)],
         settings(tmp_path),
         time.monotonic(),
     )
     assert len(begun) == 1
+
+
+def test_stopping_ends_the_running_commands_and_begins_no_more() -> None:
+    children = Children()
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(children.run, command)
+        while not children.running:
+            time.sleep(0.01)
+        children.stop()
+        assert ended.result(30) in STOPPED
+    assert children.run([sys.executable, "-c", "raise SystemExit(5)"]) in STOPPED
 
 
 def test_the_choices_of_an_earlier_call_are_kept_and_not_computed_again(
@@ -162,14 +174,14 @@ def test_the_choices_of_an_earlier_call_are_kept_and_not_computed_again(
     (tmp_path / "faces" / "celeba").mkdir(parents=True)
     seeds = []
 
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(_: Children, command: list[str]) -> int:
         folder = Path(command[command.index("--out") + 1])
         folder.mkdir()
         seeds.append(command[command.index("--seeds") + 1])
         choices(folder, "celeba, alpha 5", [9])
-        return subprocess.CompletedProcess(command, 0)
+        return 0
 
-    monkeypatch.setattr("benchmarks.faces_board.subprocess.run", run)
+    monkeypatch.setattr(Children, "run", run)
     monkeypatch.setattr("benchmarks.faces_board.shared_gpu", nullcontext)
     given = ["--board", board, "--have", have, "--root", tmp_path / "faces", "--out", tmp_path]
     monkeypatch.setattr("sys.argv", ["faces_board.py", *map(str, given)])
