@@ -18,8 +18,10 @@ from pathlib import Path
 import torch
 from results import alone, machine, publish
 from tabular import dataset, model_of
+from torch import nn
 
 from ffalm.algorithms import FFALM
+from ffalm.data.types import Dataset, Examples, Task
 from ffalm.engines import Job, Training
 from ffalm.engines.stacked import StackedEngine
 from ffalm.federation import Federation

@@ -24,7 +24,7 @@ from torch import nn
 
 from ffalm.algorithms import algorithm_class
 from ffalm.data.adult import Adult
-from ffalm.data.types import Dataset, Examples, Task
+from ffalm.data.types import Dataset, Examples
 from ffalm.engines import Job, Training
 from ffalm.engines.loop import LoopEngine
 from ffalm.engines.stacked import StackedEngine

@@ -18,9 +18,9 @@ NOT_PUBLIC = "The reason may name local data, so it is in the site's own log onl
 
 #: What other libraries call things, and our word.
 _ELSEWHERE = {
-    "epochs": "local_epochs", "group": "sensitive", "l2": "weight_decay", "learning_rate": "lr", "max_grad_norm": "clip",
-    "n_clients": "clients", "n_rounds": "rounds", "num_clients": "clients", "num_rounds": "rounds",
-    "random_state": "seed",
+    "epochs": "local_epochs", "group": "sensitive", "l2": "weight_decay", "learning_rate": "lr",
+    "max_grad_norm": "clip", "n_clients": "clients", "n_rounds": "rounds", "num_clients": "clients",
+    "num_rounds": "rounds", "random_state": "seed",
 }  # fmt: skip
 
 _LONGEST_VALUE = 100

@@ -130,6 +130,8 @@ def test_html_escapes_every_text() -> None:
         (Column("", "points"), 0.00001, "0.00"),
         (Column("", "count"), 12345, "12,345"),
         (Column("", "number"), 17.6321, "17.6"),
+        (Column("", "number", decimals=1), 1234.5, "1234"),
+        (Column("", "number"), -0.00123456, "-0.00123"),
         (Column("", "share"), 0.256, "26 %"),
         (Column(""), "text", "text"),
     ],

@@ -81,7 +81,7 @@ def refused_form(values: list[str], decimal: Decimal = ".") -> Form | None:
 def text_among_numbers(values: list[str]) -> str | None:
     """The first of a few texts in a column that otherwise holds numbers, such as "-"; None for plain categories."""
     texts = [one for one in values if not _QUANTITY.fullmatch(one.replace(",", "."))]
-    return texts[0] if _FEWEST_NUMBERS <= len(values) - len(texts) and 0 < 4 * len(texts) <= len(values) else None
+    return texts[0] if len(values) - len(texts) >= _FEWEST_NUMBERS and 0 < 4 * len(texts) <= len(values) else None
 
 
 def decimal_mark(values: list[str]) -> tuple[str, Decimal] | None:

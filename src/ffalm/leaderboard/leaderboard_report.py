@@ -35,7 +35,7 @@ def overall(board: Board, found: Sequence[Standing]) -> Table:
         Column("Method"),
         Column("first", "count"),
         Column("fit", "count"),
-        Column("rank", "number", 1),
+        Column("rank", "ratio", 1),
         Column("accuracy", "percent", 1),
         Column("held", "share"),
         Column("volume", "percent", 1),
@@ -104,7 +104,7 @@ def of_cell(board: Board, found: Sequence[Standing], cell: str, seeds: int) -> T
     titles = {method.name: method.title for method in board.methods}
     columns = [
         Column("Method"),
-        Column("rank", "number", 1),
+        Column("rank", "number", 2),
         Column("accuracy", "percent", 2),
         Column("gap", "percent", 2),
         Column("held", "share"),

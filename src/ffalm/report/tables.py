@@ -61,9 +61,10 @@ class Column:
             return "undefined"
         if self.kind in ("percent", "points"):
             return (percent if self.kind == "percent" else signed)(value, self.decimals)
+        digits = min(len(f"{abs(value):.0f}"), 15)  # of the whole part, so that 1234 is not written 1.2e+03
         return {
             "count": f"{value:,.0f}",
-            "number": f"{value:.{self.decimals + 1}g}",
+            "number": f"{value:.{max(self.decimals + 1, digits)}g}",
             "ratio": f"{value:.{self.decimals}f}",
             "share": f"{100 * value:.0f} %",
         }.get(self.kind, str(value))
