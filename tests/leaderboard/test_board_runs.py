@@ -102,3 +102,10 @@ def test_thresholds_of_sites_are_for_cells_that_know_their_sites(tmp_path: Path)
         ("owned", "sites"),
         ("owned", "fedavg"),
     ]
+
+
+def test_where_every_model_is_degenerate_nothing_is_dominated(tmp_path: Path) -> None:
+    (tmp_path / "board.toml").write_text(SMALL.replace("rounds = 2", "rounds = 1, lr = 1e-9"))
+    choices = run_board(Board.load(tmp_path / "board.toml", methods=["fedavg"]), tmp_path / "out", CHANGES).choices
+    assert all(one.degenerate for one in choices)
+    assert [one.hypervolume for one in choices] == [0.0, 0.0]

@@ -37,7 +37,7 @@ class MethodChoice:
     held: bool  # whether the gap is within the bound
     degenerate: str  # why the model is no result
     chosen: str  # the run, with its thresholds if it has any
-    hypervolume: float  # of all models that the method offers for this metric in this seed
+    hypervolume: float  # of all models that the method offers for this metric in this seed; the box is of this seed
 
 
 def choices_of(board: Board, cell: str, studies: Mapping[int, Study]) -> list[MethodChoice]:
@@ -46,14 +46,11 @@ def choices_of(board: Board, cell: str, studies: Mapping[int, Study]) -> list[Me
     A method chooses only from runs of its own training, since another training may have runs with the same settings.
     """
     choices: list[MethodChoice] = []
-    finished = [run for study in studies.values() for run in study.results if run.diverged is None]
-    sound = [run for run in finished if not run.degenerate]
     labels = {
         (method.name, target): {entry_of(key, values).label for key, values in method.sections(target).items()}
         for method in board.methods
         for target in board.targets
     }
-    references = {metric: reference_of(sound or finished, metric) for metric in METRICS}
     for seed in dict.fromkeys(run.seed for study in studies.values() for run in study.results):
         runs = [
             _SeedRun(study, run)
@@ -61,7 +58,9 @@ def choices_of(board: Board, cell: str, studies: Mapping[int, Study]) -> list[Me
             for run in study.results
             if run.seed == seed and not run.diverged
         ]
-        for metric, reference in references.items():
+        sound = [one.outcome for one in runs if not one.outcome.degenerate] or [one.outcome for one in runs]
+        for metric in METRICS:
+            reference = reference_of(sound, metric)
             targets = [target for target in board.targets if target.bounds[0].metric == metric]
             for method in board.methods:
                 own = [one for one in runs if one.sites or method.scope == "federation"]
@@ -70,7 +69,8 @@ def choices_of(board: Board, cell: str, studies: Mapping[int, Study]) -> list[Me
                 trained = studies[board.trainings.index(method.training)]
                 own = [one for one in own if one.study is trained]
                 answers = {target: _answer(method, target, labels[method.name, target], own) for target in targets}
-                volume = hypervolume(_offered(answers.values(), metric), reference)
+                offered = _offered(answers.values(), metric)
+                volume = hypervolume(offered, reference) if offered else 0.0
                 choices += [_choice(cell, target, method, seed, answer, volume) for target, answer in answers.items()]
     return choices
 
