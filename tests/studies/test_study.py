@@ -23,7 +23,7 @@ from ffalm.partition import Partition
 from ffalm.run_settings import RunSettings
 from ffalm.simulation import Model, RunKeywords
 from ffalm.studies import grid
-from ffalm.studies.study import _with_engine, compute_study, entries_of, new_folder
+from ffalm.studies.study import _begun_by, compute_study, entries_of, new_folder
 
 FAST: dict[str, Any] = {
     "data_settings": {"rows": 300},
@@ -303,7 +303,7 @@ def test_a_study_is_resumed_only_with_the_settings_data_and_engine_it_was_begun_
     ffalm.compare(table, "fedavg", **asked)
     config = parse(read(out / "config.toml"))
     assert config.engine == "auto"
-    assert _with_engine(config, out).engine == "stacked"
+    assert _begun_by(config, out) == "stacked"
     frame.assign(a=frame["a"] + (frame["a"] == 7)).to_csv(table, index=False)
     _forget_data()  # as another process would not know it
     with pytest.raises(UserError, match="its data has changed"):

@@ -184,7 +184,7 @@ class Terminal:
         done = f" ({len(record.runs) - left} more are done already)" if left < len(record.runs) else ""
         self._print(
             f"{names}: {left} run(s) of {self._rounds} rounds on {record.task['data']}{done}; engine "
-            f"{spread.engine.name} ({spread.reason}) in {spread.processes} process(es); results in {self._begun.folder}"
+            f"{spread.engines} in {spread.processes} process(es); results in {self._begun.folder}"
         )
         if clients:
             self._show_clients(config.seeds[0], record.clients)

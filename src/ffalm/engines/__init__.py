@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ffalm.engines.choice import ENGINES, choose
+from ffalm.engines.choice import ENGINES, choose, why_loop
 from ffalm.engines.jobs import ClientSpec, Engine, Job, ModelFactory, Round, Snapshot, Together
 from ffalm.run_settings import Precision, Training
 
@@ -18,4 +18,5 @@ __all__ = [
     "Together",
     "Training",
     "choose",
+    "why_loop",
 ]

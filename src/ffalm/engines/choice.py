@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch import nn
 
@@ -38,30 +39,41 @@ def choose(
     """The engine for jobs like this one, and why it is that one; an engine object is taken as it is.
 
     `together` is how many such jobs a process is given in one call by an engine of each kind, 1 if it does not say;
-    `algorithms` are all that the engine will be given.
+    `algorithms` are all that the engine will be given, by default the job's.
     """
     if not isinstance(name, str) and hasattr(name, "train"):
         return name, "as given"
     if isinstance(name, str) and name == "auto":
-        return _fastest(job, together or {}, algorithms)
+        return _fastest(job, together or {}, algorithms or [job.spec.algorithm])
     known: dict[str, type[Engine]] = {**ENGINES, "auto": LoopEngine}  # the refusal of another name lists "auto" too
     engine = look_up("engine", name, known)()
-    reason = engine.refusal(job)
-    require(reason is None, str(reason))
+    for algorithm in algorithms or [job.spec.algorithm]:
+        reason = engine.refusal(replace(job, spec=replace(job.spec, algorithm=algorithm)))
+        require(reason is None, str(reason))
     return engine, "as asked"
+
+
+def why_loop(algorithm: Algorithm, job: Job) -> str | None:
+    """Why "auto" computes an algorithm by `loop` even if others of its study have a faster engine; None if it does not.
+
+    `job` may be that of another algorithm of the study.
+    """
+    reason = why_not_together(algorithm, job.federation)
+    if reason is not None or GraphedEngine.lacks(algorithm) is None:
+        return reason
+    model = built_model(job.spec)
+    graphed = _convolves(model) and why_not_graphed(model, job.spec.device) is None
+    return "convolutions, and clients upload gradients instead of training" if graphed else None
 
 
 def _fastest(job: Job, together: Mapping[Together, int], algorithms: Sequence[Algorithm]) -> tuple[Engine, str]:
     """Small dense models gain most by stacking; convolutions by graphs on a GPU, and on a CPU by neither."""
-    tried = [why_not_together(one, job.federation) for one in algorithms]
-    refused = next((reason for reason in tried if reason is not None), None)
+    refused = next(filter(None, (why_loop(one, job) for one in algorithms)), None)
     if refused is not None:
         return LoopEngine(), refused
     model = built_model(job.spec)
-    if any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules()):
+    if _convolves(model):
         reason = why_not_graphed(model, job.spec.device)
-        if reason is None and GraphedEngine.lacks(job.spec.algorithm) is not None:
-            reason = "clients upload gradients instead of training"
         lanes = together.get(Together.SEED, 1)
         shared = lanes >= _LANES_WORTH_IT and all(LockstepEngine.lacks(one) is None for one in algorithms)
         if reason is None and shared and LockstepEngine().refusal(job) is None:
@@ -82,6 +94,10 @@ def _fastest(job: Job, together: Mapping[Together, int], algorithms: Sequence[Al
         )
     in_stacks = _in_stacks(job, model, together.get(Together.CLIENTS, 1), left)
     return StackedEngine(), f"clients and seeds of a small model fit on one tensor{in_stacks}"
+
+
+def _convolves(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in model.modules())
 
 
 def _in_stacks(job: Job, model: nn.Module, together: int, left: int | None) -> str:

@@ -21,7 +21,7 @@ from ffalm.config import StudyConfig
 from ffalm.errors import UserError
 from ffalm.plugins import import_plugin
 from ffalm.simulation import placed
-from ffalm.studies.execution import ExecutionPlan, Listener, execute, plan_execution
+from ffalm.studies.execution import ExecutionPlan, Listener, Task, execute, plan_execution
 from ffalm.studies.grid import RunPlan, plans, run_folder, run_of
 from ffalm.studies.store import RunFolder
 from ffalm.system.files import write_atomic
@@ -47,7 +47,7 @@ def _run(ray: Any, config: StudyConfig, folder: Path, listener: Listener) -> Non
     work = ray.remote(_compute).options(num_cpus=spread.threads, num_gpus=1 if gpus else 0, max_retries=-1)
     pending = {
         work.remote(
-            config.plugins, pickle.dumps((config, task, spread)), _packed(config, folder, task, whole=True)
+            config.plugins, pickle.dumps((config, task, spread)), _packed(config, folder, task.runs, whole=True)
         ): task
         for task in spread.tasks
     }
@@ -56,7 +56,7 @@ def _run(ray: Any, config: StudyConfig, folder: Path, listener: Listener) -> Non
         for reference in done:
             task = pending.pop(reference)
             _unpack(folder, ray.get(reference))
-            for plan in task:
+            for plan in task.runs:
                 for record in run_folder(config, folder, plan).history():
                     listener(plan, record)
 
@@ -69,13 +69,14 @@ def _compute(plugins: tuple[str, ...], sent: bytes, begun: Files) -> Files:
     for name in plugins:
         import_plugin(Path(name))
     config: StudyConfig
+    task: Task
     config, task, spread = pickle.loads(sent)
     here = replace(spread, devices=[config.device] * _beside(config, spread))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _unpack(folder, begun)
         execute(config, folder, task, here, lambda plan, record: None, config.device)
-        return _packed(config, folder, task, whole=False)
+        return _packed(config, folder, task.runs, whole=False)
 
 
 def _beside(config: StudyConfig, spread: ExecutionPlan) -> int:
@@ -83,10 +84,10 @@ def _beside(config: StudyConfig, spread: ExecutionPlan) -> int:
     return max(1, cores() // spread.threads) if device(config.device).type == "cpu" else 1
 
 
-def _packed(config: StudyConfig, folder: Path, task: list[RunPlan], whole: bool) -> Files:
-    """The files of a task's run folders, by path within the study's; with checkpoints only if `whole`."""
+def _packed(config: StudyConfig, folder: Path, runs: list[RunPlan], whole: bool) -> Files:
+    """The files of run folders, by path within the study's; with checkpoints only if `whole`."""
     files: Files = {}
-    for plan in task:
+    for plan in runs:
         run: RunFolder = run_folder(config, folder, plan)
         for path in sorted(run.path.rglob("*")) if run.path.exists() else []:
             inside = path.relative_to(run.path)

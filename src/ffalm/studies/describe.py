@@ -140,7 +140,7 @@ def describe(record: StudyRecord, outcomes: Sequence[Outcome]) -> StudyOutcome:
 
 
 def _choices(config: StudyConfig, spread: ExecutionPlan) -> dict[str, str]:
-    """Every setting, in reading order, with the reason for the engine."""
+    """Every setting, in reading order, with the reason for each engine."""
     settings = config.to_plain()
     chosen: dict[str, str] = {}
     for section in ("data", "partition", "model", "training", "privacy"):
@@ -153,7 +153,7 @@ def _choices(config: StudyConfig, spread: ExecutionPlan) -> dict[str, str]:
     for entry in config.entries:
         values = dataclasses.asdict(entry.algorithm)
         chosen[entry.label] = ", ".join(f"{name} {_text(value)}" for name, value in values.items()) or "no settings"
-    chosen["engine"] = f"{spread.engine.name} ({spread.reason})"
+    chosen["engine"] = spread.engines
     return chosen
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ffalm.config import StudyConfig
-from ffalm.engines import Engine, Job, Round, Together, choose
+from ffalm.engines import Engine, Job, Round, Together, choose, why_loop
 from ffalm.engines.common import checked_model
+from ffalm.engines.loop import LoopEngine
 from ffalm.engines.prepared_jobs import grouped
 from ffalm.errors import require
 from ffalm.outcome import Record
@@ -28,14 +29,29 @@ Listener = Callable[[RunPlan, Record], None]
 
 
 @dataclass(frozen=True)
+class Task:
+    """Runs that one process computes in one call of an engine."""
+
+    engine: Engine
+    runs: list[RunPlan]
+
+
+@dataclass(frozen=True)
 class ExecutionPlan:
     """How a study is spread over this machine. Finished runs count too, so that resuming changes nothing."""
 
     engine: Engine
     reason: str  # why it is this engine
-    tasks: list[list[RunPlan]]  # runs that one process computes in one call
+    tasks: list[Task]
     devices: list[str]  # one per process
     threads: int
+    by_loop: Mapping[str, str] = field(default_factory=dict)  # algorithms that `engine` cannot take, and why
+
+    @property
+    def engines(self) -> str:
+        """Every engine with the reason for it."""
+        others = (f"; {label} by loop: {reason}" for label, reason in self.by_loop.items())
+        return f"{self.engine.name} ({self.reason}{''.join(others)})"
 
     @property
     def processes(self) -> int:
@@ -43,8 +59,12 @@ class ExecutionPlan:
         return len(self.devices)
 
 
-def plan_execution(config: StudyConfig) -> ExecutionPlan:
-    """Check that every algorithm and the model fit the data, then plan the work."""
+def plan_execution(config: StudyConfig, begun_by: str = "") -> ExecutionPlan:
+    """Check that every algorithm and the model fit the data, then plan the work.
+
+    "auto" chooses one engine for all algorithms but those that only `loop` can take. `begun_by` is the engine that it
+    chose when the study was started, which is kept even if free memory now differs.
+    """
     grid = plans(config)
     federation = federation_of(config, grid[0])
     for entry in config.entries:
@@ -52,22 +72,42 @@ def plan_execution(config: StudyConfig) -> ExecutionPlan:
         if problem is not None:
             raise problem
     check_selection(config.keep, federation)
-    typical = next((one for one in grid if one.entry.algorithm.trains_on == "clients"), grid[0])
-    first = run_of(config, typical).jobs[0]
+    first = run_of(config, _typical(grid)).jobs[0]
     model = checked_model(first)
     devices = spread_over(placed(config.device, first.spec.model), config.workers)
-    most = {kind: max(map(len, _tasks(grid, kind, len(devices)))) for kind in Together}
-    beside = devices[: len(_tasks(grid, Together.CLIENTS, len(devices)))].count(devices[0])
-    algorithms = [entry.algorithm for entry in config.entries]
-    engine, reason = choose(config.engine, replace(first, processes=beside), most, algorithms)
+    slow = _by_loop(config, first)
+    fast = [plan for plan in grid if plan.entry.key not in slow]
+    most = {kind: max(map(len, _cut(fast, kind, len(devices)))) for kind in Together}
+    calls = len(_cut(fast, Together.CLIENTS, len(devices))) + len(grid) - len(fast)
+    algorithms = [entry.algorithm for entry in config.entries if entry.key not in slow]
+    job = replace(run_of(config, _typical(fast)).jobs[0], processes=devices[:calls].count(devices[0]))
+    engine, reason = choose(begun_by or config.engine, job, most, algorithms)
     if engine.spreads:
         devices = devices[:1]
-    tasks = _tasks(grid, engine.together, len(devices))
+    tasks = [Task(engine, runs) for runs in _cut(fast, engine.together, len(devices))]
+    loops = [Task(LoopEngine(), [plan]) for plan in grid if plan.entry.key in slow]
+    tasks = loops + tasks if len(devices) > 1 else tasks + loops  # the longest first, or what is soon done
     devices = devices[: len(tasks)]
-    return ExecutionPlan(engine, reason, tasks, devices, threads_for(model, len(devices)))
+    labels = {entry.key: entry.label for entry in config.entries}
+    by_loop = {labels[key]: reason for key, reason in slow.items()} if engine.name != "loop" else {}
+    return ExecutionPlan(engine, reason, tasks, devices, threads_for(model, len(devices)), by_loop)
 
 
-def _tasks(grid: list[RunPlan], together: Together, processes: int) -> list[list[RunPlan]]:
+def _typical(grid: list[RunPlan]) -> RunPlan:
+    """A run whose clients hold what most runs' clients hold."""
+    return next((one for one in grid if one.entry.algorithm.trains_on == "clients"), grid[0])
+
+
+def _by_loop(config: StudyConfig, job: Job) -> dict[str, str]:
+    """The algorithms that "auto" computes by `loop` while the others have a faster engine, by key, and why."""
+    if config.engine != "auto":
+        return {}
+    reasons = {entry.key: why_loop(entry.algorithm, job) for entry in config.entries}
+    slow = {key: reason for key, reason in reasons.items() if reason is not None}
+    return slow if len(slow) < len(reasons) else {}
+
+
+def _cut(grid: list[RunPlan], together: Together, processes: int) -> list[list[RunPlan]]:
     """Cut the grid into calls: one per run, or runs that an engine computes together.
 
     Those are the seeds of algorithms that differ only in settings of the server, or all algorithms of one seed. Calls
@@ -93,18 +133,19 @@ def _same_seed(first: RunPlan, second: RunPlan) -> bool:
 
 
 def execute(
-    config: StudyConfig, folder: Path, task: list[RunPlan], spread: ExecutionPlan, listener: Listener, device: str
+    config: StudyConfig, folder: Path, task: Task, spread: ExecutionPlan, listener: Listener, device: str
 ) -> None:
     """Compute one task in this process: each run from its last checkpoint to its end."""
     beside = max(1, spread.devices.count(device))
     with ExitStack() as held, ThreadPoolExecutor(1) as writer:
-        runs = [_StoredRun(config, plan, run_folder(config, folder, plan), device, beside, writer) for plan in task]
+        stores = [(plan, run_folder(config, folder, plan)) for plan in task.runs]
+        runs = [_StoredRun(config, plan, store, device, beside, writer) for plan, store in stores]
         started = [run for run in runs if run.begin(held)]
         damaged = any(run.store.problems() for run in started)
         saved = [run.store.saved_rounds() for run in started]
         for run, number in zip(started, resumable(saved, damaged), strict=True):
             run.resume(number)
-        compute(started, spread.engine, spread.threads, lambda run, record: listener(run.plan, record))
+        compute(started, task.engine, spread.threads, lambda run, record: listener(run.plan, record))
         for run in started:
             run.wait()
 

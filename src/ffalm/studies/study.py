@@ -234,7 +234,7 @@ def begin(
     forget_changed_data()
     config, left_out = drop_incompatible(config, optional)
     config, notes = _with_rate(config, out) if free_rate and config.target is not None else (config, ())
-    spread = plan_execution(_with_engine(config, out) if existing == "resume" else config)
+    spread = plan_execution(config, _begun_by(config, out) if existing == "resume" else "")
     if ray is not None:
         cluster.check(ray)
     record = lay_out(config, spread, left_out, command, notes)
@@ -259,11 +259,10 @@ def _with_rate(config: StudyConfig, folder: Path | Callable[[], Path]) -> tuple[
     return replace(config, training=replace(config.training, lr=lr)), notes
 
 
-def _with_engine(config: StudyConfig, folder: Path | Callable[[], Path]) -> StudyConfig:
-    """The study with the engine that "auto" chose at its start, even if free memory now differs."""
+def _begun_by(config: StudyConfig, folder: Path | Callable[[], Path]) -> str:
+    """The engine that "auto" chose when the study in this folder was started; empty if there is none."""
     begun = isinstance(folder, Path) and (folder / RECORD).exists() and config.engine == "auto"
-    engine = read_record(cast(Path, folder)).engine if begun else ""
-    return replace(config, engine=engine) if engine else config
+    return read_record(cast(Path, folder)).engine if begun else ""
 
 
 def compute_study(

@@ -20,8 +20,7 @@ from typing import Any
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError, require
 from ffalm.plugins import blamed, import_plugin
-from ffalm.studies.execution import ExecutionPlan, Listener, execute
-from ffalm.studies.grid import RunPlan
+from ffalm.studies.execution import ExecutionPlan, Listener, Task, execute
 from ffalm.system.child_process import follow_parent
 
 
@@ -116,7 +115,7 @@ def _start_worker(events: Any, devices: Any, plugins: tuple[str, ...]) -> None:
         import_plugin(Path(name))
 
 
-def _work(config: StudyConfig, folder: Path, task: list[RunPlan], spread: ExecutionPlan) -> None:
+def _work(config: StudyConfig, folder: Path, task: Task, spread: ExecutionPlan) -> None:
     try:
         execute(config, folder, task, spread, lambda plan, record: _events.put((plan, record)), _device)
     except Exception as error:
