@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,45 @@ def test_cells_and_methods_can_be_picked(tmp_path: Path) -> None:
     assert [method.name for method in board.methods] == ["ours"]
     with pytest.raises(UserError, match="strangers"):
         Board.load(tmp_path / "board.toml", ["strangers"])
+
+
+EXTENDED = """
+extends = "tables"
+[methods.ffalm-fast]
+algorithm = "ffalm"
+settings = [{ dual_lr = 0.5 }]
+[cells.people]
+data = { source = "census", rows = 2000 }
+"""
+
+
+def test_a_file_adds_rows_and_cells_to_a_board_of_ours(tmp_path: Path) -> None:
+    tables, board = Board.load("tables"), board_of(tmp_path, EXTENDED)
+    assert (board.title, board.targets, board.budget) == (tables.title, tables.targets, tables.budget)
+    assert board.methods[:-1] == tables.methods and board.methods[-1].title == "FFALM"
+    assert board.cells[:-1] == tables.cells and board.cells[-1].name == "people"
+
+
+def test_an_added_row_is_trained_as_the_boards_own_rows_are(tmp_path: Path) -> None:
+    (tmp_path / "board.toml").write_text(EXTENDED)
+    board = Board.load(tmp_path / "board.toml", methods=["ffalm-fast"])
+    tables = Board.load("tables", methods=["ffalm"])
+    for cell in tables.cells:
+        (ours,), (own,) = tables.configs(cell, {}, "files").values(), board.configs(cell, {}, "files").values()
+        assert [entry.key for entry in own.entries] == ["ffalm-dual_lr-0.5-preset-safe"]
+        assert replace(own, entries=ours.entries) == ours
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (('"tables"', '"table"'), "There is no board 'table'"),
+        (("[methods.ffalm-fast]", "[methods.ffalm]"), "has methods of its own, and one is named 'ffalm'"),
+        (("[cells.people]", '[cells."census, alpha 1"]'), "has cells of its own, and one is named 'census, alpha 1'"),
+        (("[methods", "budget = 9\n[methods"), "There is no part of a file that extends a board 'budget'"),
+        (("[methods", "study = { seeds = [7] }\n[methods"), "There is no setting .* 'study.seeds'"),
+    ],
+)
+def test_what_an_extension_may_not_change_is_refused(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        board_of(tmp_path, EXTENDED.replace(*change, 1))

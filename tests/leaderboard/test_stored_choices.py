@@ -6,6 +6,7 @@ import csv
 import gzip
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from ffalm.cli import app, run
 from ffalm.errors import UserError
 from ffalm.leaderboard.board import Board
 from ffalm.leaderboard.board_runs import run_board
+from ffalm.leaderboard.leaderboard_report import tidy
 from ffalm.leaderboard.standings import standings
 from ffalm.leaderboard.stored_choices import join_choices, read_choices
+from ffalm.report.rendering import to_csv
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PUBLISHED = RESULTS / "leaderboard-faces-choices.csv.gz"
@@ -191,10 +194,40 @@ def test_a_file_that_is_not_there_or_is_damaged_is_named(write: Write, faces: Bo
         join_choices(faces, [half])
 
 
-@pytest.mark.parametrize("flag", ["--seeds", "--rounds", "--workers", "--root"])
+@pytest.mark.parametrize("flag", ["--rounds", "--workers", "--root"])
 def test_flags_of_training_are_refused_beside_choices(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["leaderboard", "--board", "faces", "--choices", str(PUBLISHED), flag, "3"]) == 2
     assert f"--choices and {flag} exclude each other" in capsys.readouterr().err
+
+
+def test_seeds_select_what_is_ranked(faces: Board) -> None:
+    cells = {one.cell for one in read_choices(PUBLISHED)}
+    joined = join_choices(faces, [PUBLISHED], seeds=[1])
+    assert joined.choices == [one for one in read_choices(PUBLISHED) if one.seed == 1]
+    assert {one.cell for one in joined.choices} == cells and not joined.left_out
+
+
+def test_a_method_of_ones_own_is_ranked_among_published_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It copies FedAvg's choices, with one point more of accuracy, in seeds 0 and 1 only."""
+    (tmp_path / "mine.toml").write_text('extends = "faces"\n[methods.mine]\ntitle = "Mine"\nalgorithm = "fedavg"\n')
+    published = list(read_choices(PUBLISHED))
+    own = [
+        replace(one, method="mine", accuracy=one.accuracy + 0.01)
+        for one in published
+        if one.method == "fedavg" and one.seed < 2
+    ]
+    (tmp_path / "own.csv").write_text(to_csv(tidy(own)))
+    board, files = str(tmp_path / "mine.toml"), f"{PUBLISHED},{tmp_path / 'own.csv'}"
+    words = ["leaderboard", "--board", board, "--choices", files, "--out", str(tmp_path / "out")]
+    assert run(words) == 2
+    assert "choose with --methods or --seeds" in capsys.readouterr().err
+    assert run([*words, "--seeds", "2"]) == 0
+    rows = {(row["cell"], row["target"], row["method"]): row for row in numbers(tmp_path / "out" / "leaderboard.csv")}
+    for cell in CELLS:
+        theirs, mine = rows[cell, "dpd <= 0.05", "fedavg"], rows[cell, "dpd <= 0.05", "mine"]
+        assert mine["accuracy"] == pytest.approx(theirs["accuracy"] + 0.01) and mine["gap"] == theirs["gap"]
 
 
 def test_no_file_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +241,7 @@ def test_files_without_a_choice_of_the_board_are_refused(
     file = write("a.csv", [line for line in LINES if "celeba, alpha 5" not in line])
     words = ["leaderboard", "--board", "faces", "--choices", str(file), "--cells", "celeba, alpha 5"]
     assert run([*words, "--out", str(tmp_path / "out")]) == 2
-    assert "is of the cells and methods given with --cells and --methods" in capsys.readouterr().err
+    assert "is of the cells, methods and seeds that are asked for" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -57,7 +57,7 @@ def leaderboard(
     from ffalm.leaderboard.stored_choices import join_choices
     from ffalm.studies.study import make_folder
 
-    training = {"--seeds": seeds, "--rounds": rounds, "--workers": workers, "--root": root}
+    training = {"--rounds": rounds, "--workers": workers, "--root": root}
     given = [flag for flag, value in training.items() if value is not None]
     require(
         choices is None or not given,
@@ -65,7 +65,8 @@ def leaderboard(
     )
     asked = [name.strip() for name in (cells or "").split(";") if name.strip()]
     chosen = Board.load(board, asked, listed(methods or ""))
-    changes: dict[str, Any] = {} if seeds is None else {"seeds": seeds_of(seeds)}
+    picked = None if seeds is None else seeds_of(seeds)
+    changes: dict[str, Any] = {} if picked is None else {"seeds": picked}
     changes |= {} if rounds is None else {"training": {"rounds": rounds}, "checkpoint_every": max(1, rounds)}
     changes |= {} if workers is None else {"workers": workers}
     command = shlex.join(["ffalm", *sys.argv[1:]])
@@ -74,7 +75,7 @@ def leaderboard(
         with resumable(command):
             result = run_board(chosen, out, changes, root, _Progress(len(chosen.cells), quiet, command))
     else:
-        result = join_choices(chosen, _stored(choices, out), bool(asked), bool(listed(methods or "")))
+        result = join_choices(chosen, _stored(choices, out), bool(asked), bool(listed(methods or "")), picked)
         make_folder(out)
     files = write_leaderboard(chosen, result, out, command)
     found = standings(result.choices)

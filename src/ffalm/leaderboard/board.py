@@ -11,6 +11,10 @@
 `dpd` and `eod`, in place of `settings`, are for the bounds of one metric only. A method may have at most `budget`
 settings per metric. `repair` lets a method fit thresholds to the held-out rows, `aims = true` adds the Lagrangians of
 each bound, as `ffalm compare --target` does, and `training` changes the training of one method.
+
+    extends = "tables"                    rows and cells for a board of ours, in a file that has nothing else
+
+Bounds, budget and training stay as they are, so the new rows are comparable with the published ones.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from typing import Any, get_args
 from ffalm.algorithms import algorithm_class
 from ffalm.config import AFTER_TRAINING, StudyConfig, check, parse, read, section
 from ffalm.data import source_class
-from ffalm.errors import require, require_known, short_repr
+from ffalm.errors import look_up, require, require_known, short_repr
 from ffalm.plugins import import_plugin
 from ffalm.settings import merged, number_text
 from ffalm.targets.candidates import lagrangians
@@ -87,6 +91,8 @@ class Board:
         """One of our boards by name, or a board in a file; only the named cells and methods if any are named."""
         ours = {file.stem: file for file in sorted(BOARDS.glob("*.toml"))}
         plain = read(ours.get(str(name), Path(name)))
+        if "extends" in plain:
+            plain = _extended(plain, read(look_up("board", plain["extends"], ours)))
         require_known("part of a board", ("title", "targets", "budget", "study", "methods", "cells"), *plain)
         for key in ("targets", "methods", "cells"):
             require(bool(plain.get(key)), f"The board {str(name)!r} has no {key}: copy one of ours, {', '.join(ours)}.")
@@ -132,6 +138,23 @@ class Board:
                 data = {**data, "root": root}
             found[place] = parse({**whole, "data": data, "algorithms": sections, "target": "none"})
         return found
+
+
+def _extended(added: Mapping[str, Any], board: Mapping[str, Any]) -> dict[str, Any]:
+    """A board with the methods and cells of a file that extends it."""
+    require_known("part of a file that extends a board", ("extends", "title", "study", "methods", "cells"), *added)
+    study = section(added, "study")
+    require_known("setting of a file that extends a board", ("study.plugins",), *(f"study.{name}" for name in study))
+    parts = {"title": added.get("title", board["title"]), "study": {**board["study"], **study}}
+    for kind in ("methods", "cells"):
+        own = section(added, kind)
+        for name in own:
+            require(
+                name not in board[kind],
+                f"The board {added['extends']!r} has {kind} of its own, and one is named {name!r}: take another name.",
+            )
+        parts[kind] = {**board[kind], **own}
+    return {**board, **parts}
 
 
 def _targets(texts: Any) -> tuple[Target, ...]:

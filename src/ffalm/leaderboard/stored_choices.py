@@ -3,8 +3,8 @@
 Ranks depend on the choices alone, so joining needs neither training nor the data. The joined choices have the order of
 a run of the whole board, whatever the order of the files.
 
-Hypervolumes stay as each part measured them. Their box is that of all runs of a cell in one folder, so parts of a cell
-that were computed apart have slightly different boxes; ranks do not use them.
+Hypervolumes stay as each part measured them, in the box of a seed's runs in that part. They are those of the whole
+board if a part has all methods of its seeds. Ranks do not use them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ _HELD = {"0": False, "1": True, "0.0": False, "1.0": True}  # the latter where a
 
 
 def join_choices(
-    board: Board, files: Sequence[Path], skip_cells: bool = False, skip_methods: bool = False
+    board: Board,
+    files: Sequence[Path],
+    skip_cells: bool = False,
+    skip_methods: bool = False,
+    seeds: Collection[int] | None = None,
 ) -> BoardResult:
     """The choices of all files, each once, in the board's order; what the files lack is left out.
 
     A cell or method that the board does not have is refused, or skipped with `skip_cells` or `skip_methods`, which are
-    for a board of which only some cells or methods were picked.
+    for a board of which only some cells or methods were picked. With `seeds`, other seeds are skipped too.
     """
     cells, methods = [cell.name for cell in board.cells], [method.name for method in board.methods]
     metrics = {str(target): METRICS.index(target.bounds[0].metric) for target in board.targets}
@@ -41,13 +45,15 @@ def join_choices(
         for one in read_choices(file):
             if (skip_cells and one.cell not in cells) or (skip_methods and one.method not in methods):
                 continue
+            if seeds is not None and one.seed not in seeds:
+                continue
             _require_of_board("cell", one.cell, cells, file)
             _require_of_board("method", one.method, methods, file)
             _require_of_board("target", one.target, targets, file)
             key = (one.cell, one.target, one.method, one.seed)
             _require_same(*joined.setdefault(key, (one, file)), one, file)
     names = " and ".join(repr(str(file)) for file in files)
-    require(bool(joined), f"No choice in {names} is of the cells and methods given with --cells and --methods.")
+    require(bool(joined), f"No choice in {names} is of the cells, methods and seeds that are asked for.")
     choices = sorted(
         (one for one, _ in joined.values()),
         key=lambda one: (
@@ -141,5 +147,5 @@ def _require_equal_seeds(choices: Sequence[MethodChoice]) -> None:
             require(
                 (cell, method, target, seed) in present,
                 f"The cell {cell!r} has no choice of {method!r} at {target!r} in seed {seed}, as it has of others: "
-                "add the file that has it, or leave the method out with --methods.",
+                "add the file that has it, or choose with --methods or --seeds.",
             )
