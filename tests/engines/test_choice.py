@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import ffalm
-from ffalm.engines import Job, Together, Training, choice, choose
+from ffalm.engines import Job, Together, Training, choice, choose, why_loop
 from ffalm.engines.graphed import GraphedEngine
 from ffalm.engines.lockstep import LockstepEngine
 from ffalm.engines.stacked.needs import needs_of
@@ -92,7 +92,14 @@ def test_an_engine_that_lacks_what_an_algorithm_asks_of_clients_is_refused_and_n
     engine, reason = choose("auto", gradients)
     assert (engine.name, reason) == ("loop", "convolutions, and clients upload gradients instead of training")
     assert gradients.spec.training.batch_size is None
+    assert why_loop(asked, given) == reason and why_loop(ffalm.FedAvg(), given) is None
     assert "FCFL upload gradients instead of training" in str(GraphedEngine.lacks(asked))
+
+
+def test_gradients_are_no_reason_for_loop_where_no_engine_would_be_faster() -> None:
+    images = job(nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)))
+    fcfl = ffalm.algorithms()["fcfl"]()
+    assert why_loop(fcfl, images) is None and why_loop(fcfl, job()) is None
 
 
 def test_several_runs_of_one_seed_take_their_steps_together_where_all_algorithms_can(
