@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,9 +56,10 @@ def numbers(file: Path) -> list[dict[str, Any]]:
 
 
 def halves(write: Write) -> list[Path]:
-    """The published choices in two files, in no order."""
+    """The published choices in two files by their seeds, in no order."""
     lines = random.Random(0).sample(LINES, len(LINES))
-    return [write("a.csv", lines[:100]), write("b.csv.gz", lines[100:])]
+    first = [line for line in lines if "utkface" in line and next(csv.reader([line]))[3] in "024"]
+    return [write("a.csv", first), write("b.csv.gz", [line for line in lines if line not in first])]
 
 
 def test_the_published_choices_in_two_files_give_the_published_leaderboard(write: Write, tmp_path: Path) -> None:
@@ -122,6 +124,21 @@ def test_a_choice_that_two_files_have_is_taken_once(write: Write, faces: Board) 
     lines = [without, *LINES[1:]]
     twice = join_choices(faces, [write("a.csv", lines), write("b.csv", lines[:50])]).choices
     assert len(twice) == len(LINES)
+
+
+def test_volumes_of_a_seed_whose_methods_are_in_two_files_are_those_of_the_larger_file(
+    write: Write, faces: Board, tmp_path: Path
+) -> None:
+    """The smaller file has the choices of FedAvg too, with the volumes of its own box, which are dropped."""
+    own = [line for line in LINES if ",ffalm," in line or ",fedavg," in line]
+    small = write("small.csv", [line.rpartition(",")[0] + ",0.5" for line in own])
+    rest = [line for line in LINES if ",ffalm," not in line]
+    for files in ([small, write("rest.csv", rest)], [tmp_path / "rest.csv", small]):
+        joined = join_choices(faces, files).choices
+        for one, published in zip(joined, read_choices(PUBLISHED), strict=True):
+            other = one.method == "ffalm"
+            assert one.hypervolume == pytest.approx(math.nan if other else published.hypervolume, nan_ok=True)
+            assert replace(one, hypervolume=0.0) == replace(published, hypervolume=0.0)
 
 
 def test_different_choices_for_one_seed_are_refused_with_both_files(write: Write, faces: Board) -> None:
@@ -228,6 +245,9 @@ def test_a_method_of_ones_own_is_ranked_among_published_rows(
     for cell in CELLS:
         theirs, mine = rows[cell, "dpd <= 0.05", "fedavg"], rows[cell, "dpd <= 0.05", "mine"]
         assert mine["accuracy"] == pytest.approx(theirs["accuracy"] + 0.01) and mine["gap"] == theirs["gap"]
+        assert math.isnan(mine["hypervolume"]) and theirs["hypervolume"] > 0
+    page = (tmp_path / "out" / "leaderboard.md").read_text()
+    assert "| Mine |" in page and "undefined" not in page
 
 
 def test_no_file_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

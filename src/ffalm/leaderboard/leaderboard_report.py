@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -60,7 +61,12 @@ def _total(one: Total, title: str, most: bool, cells: int) -> Row:
     accuracy = one.accuracy if one.qualified else None
     note = f"in {one.cells} of {cells} cells" if one.cells < cells else ""
     own = Cell(title, bold=most)
-    return row(own, one.first, one.qualified, one.rank, accuracy, one.held, one.hypervolume, note=note)
+    return row(own, one.first, one.qualified, one.rank, accuracy, one.held, _known(one.hypervolume), note=note)
+
+
+def _known(volume: float) -> float | None:
+    """A volume, blank if it was measured in another box than those of the other methods."""
+    return None if math.isnan(volume) else volume
 
 
 def by_cell(board: Board, found: Sequence[Standing]) -> Table:
@@ -116,7 +122,7 @@ def of_cell(board: Board, found: Sequence[Standing], cell: str, seeds: int) -> T
         own = [one for one in found if (one.cell, one.target) == (cell, target)]
         rows = [
             row(Cell(titles[one.method], bold=one.first), one.rank, Cell(one.accuracy, one.spread), one.gap, one.held,
-                one.hypervolume, None if one.problem else one.p, note=one.problem)
+                _known(one.hypervolume), None if one.problem else one.p, note=one.problem)
             for one in own
         ]  # fmt: skip
         sections.append(Section(rows, target, target))

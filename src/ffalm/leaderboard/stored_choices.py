@@ -3,15 +3,15 @@
 Ranks depend on the choices alone, so joining needs neither training nor the data. The joined choices have the order of
 a run of the whole board, whatever the order of the files.
 
-Hypervolumes stay as each part measured them, in the box of a seed's runs in that part. They are those of the whole
-board if a part has all methods of its seeds. Ranks do not use them.
+Hypervolumes stay as each part measured them, in the box of a seed's runs in that part, and only volumes of one box are
+comparable. If the methods of a seed are in several files, those of the file with most methods keep their volumes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from ffalm.leaderboard.board import METRICS, Board
 from ffalm.leaderboard.board_runs import BoardResult
 from ffalm.leaderboard.method_choices import MethodChoice
 
+_Key = tuple[str, str, str, int]  # cell, target, method, seed
 _HELD = {"0": False, "1": True, "0.0": False, "1.0": True}  # the latter where a spreadsheet or pandas wrote them
 
 
@@ -40,7 +41,7 @@ def join_choices(
     cells, methods = [cell.name for cell in board.cells], [method.name for method in board.methods]
     metrics = {str(target): METRICS.index(target.bounds[0].metric) for target in board.targets}
     targets = list(metrics)
-    joined: dict[tuple[str, str, str, int], tuple[MethodChoice, Path]] = {}
+    found: dict[_Key, dict[Path, MethodChoice]] = {}
     for file in files:
         for one in read_choices(file):
             if (skip_cells and one.cell not in cells) or (skip_methods and one.method not in methods):
@@ -50,12 +51,13 @@ def join_choices(
             _require_of_board("cell", one.cell, cells, file)
             _require_of_board("method", one.method, methods, file)
             _require_of_board("target", one.target, targets, file)
-            key = (one.cell, one.target, one.method, one.seed)
-            _require_same(*joined.setdefault(key, (one, file)), one, file)
+            own = found.setdefault((one.cell, one.target, one.method, one.seed), {})
+            _require_same(own, one, file)
+            own[file] = one
     names = " and ".join(repr(str(file)) for file in files)
-    require(bool(joined), f"No choice in {names} is of the cells, methods and seeds that are asked for.")
+    require(bool(found), f"No choice in {names} is of the cells, methods and seeds that are asked for.")
     choices = sorted(
-        (one for one, _ in joined.values()),
+        _once(found),
         key=lambda one: (
             cells.index(one.cell),
             one.seed,
@@ -65,10 +67,23 @@ def join_choices(
         ),
     )
     _require_equal_seeds(choices)
-    found = {one.cell for one in choices} | {one.method for one in choices}
+    present = {one.cell for one in choices} | {one.method for one in choices}
     return BoardResult(
-        choices, [f"{name}: the files hold no choices of it." for name in cells + methods if name not in found]
+        choices, [f"{name}: the files hold no choices of it." for name in cells + methods if name not in present]
     )
+
+
+def _once(found: Mapping[_Key, Mapping[Path, MethodChoice]]) -> list[MethodChoice]:
+    """Each choice once, with volumes of one box in each seed of a cell."""
+    methods: dict[tuple[str, int], dict[Path, set[str]]] = {}
+    for (cell, _, method, seed), own in found.items():
+        for file in own:
+            methods.setdefault((cell, seed), {}).setdefault(file, set()).add(method)
+    largest = {part: max(own, key=lambda file: len(own[file])) for part, own in methods.items()}
+    return [
+        own.get(largest[cell, seed]) or replace(next(iter(own.values())), hypervolume=math.nan)
+        for (cell, _, _, seed), own in found.items()
+    ]
 
 
 def read_choices(file: Path) -> Iterator[MethodChoice]:
@@ -124,14 +139,18 @@ def _require_of_board(kind: str, name: str, known: Collection[str], file: Path) 
     )
 
 
-def _require_same(first: MethodChoice, of: Path, second: MethodChoice, file: Path) -> None:
-    """Refuse two different choices for the same cell, bound, method and seed; NaN is the same as NaN."""
-    names = " and ".join(dict.fromkeys((repr(str(of)), repr(str(file)))))
-    require(
-        repr(first) == repr(second),
-        f"The choices of {first.method!r} in the cell {first.cell!r} at {first.target!r} in seed {first.seed} differ "
-        f"in {names}: give only one of them.",
-    )
+def _require_same(found: Mapping[Path, MethodChoice], one: MethodChoice, file: Path) -> None:
+    """Refuse two different choices for the same cell, bound, method and seed; NaN is the same as NaN.
+
+    Volumes may differ, since files of different methods have different boxes.
+    """
+    for other, first in found.items():
+        names = " and ".join(dict.fromkeys((repr(str(other)), repr(str(file)))))
+        require(
+            repr(replace(first, hypervolume=0.0)) == repr(replace(one, hypervolume=0.0)),
+            f"The choices of {one.method!r} in the cell {one.cell!r} at {one.target!r} in seed {one.seed} differ "
+            f"in {names}: give only one of them.",
+        )
 
 
 def _require_equal_seeds(choices: Sequence[MethodChoice]) -> None:
