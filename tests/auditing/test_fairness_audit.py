@@ -24,6 +24,7 @@ from sklearn.metrics import accuracy_score, precision_score, roc_auc_score
 import ffalm
 from ffalm.auditing.fairness_audit import Audit
 from ffalm.errors import UserError
+from ffalm.report.audit_report import sentences
 
 
 def scored(rows: int = 600, seed: int = 0) -> pd.DataFrame:
@@ -300,3 +301,23 @@ def test_masked_groups_are_unknown_and_columns_that_do_not_fit_are_refused() -> 
     for strange in ({"prediction": said.reshape(2, 300)}, {"level": None}, {"group": 3}, {"min_group": "x"}):
         with pytest.raises(UserError):
             ffalm.audit(**{"label": label.astype(int), "prediction": said.astype(int), "group": group, **strange})
+
+
+def audit_of_selected(*chosen: int) -> Audit:
+    """Of groups of 100 rows each, of which so many are selected."""
+    said = np.concatenate([np.arange(100) < many for many in chosen]).astype(int)
+    return ffalm.audit(prediction=said, group=np.repeat([f"group {place}" for place in range(len(chosen))], 100))
+
+
+@pytest.mark.parametrize("chosen", [(40, 30), (70, 60), (80, 70)])
+def test_a_gap_that_equals_the_bound_is_not_above_it_whatever_its_last_bit(chosen: tuple[int, int]) -> None:
+    found = audit_of_selected(*chosen)  # 0.4 - 0.3 > 0.1 and 0.7 - 0.6 < 0.1 in floating point
+    holding = found.failures(["dpd > 0.1", "dpd >= 0.1", "dpd < 0.1", "dpd <= 0.1"])
+    assert [one.condition for one in holding] == ["dpd >= 0.1", "dpd <= 0.1"]
+
+
+@pytest.mark.parametrize(("chosen", "below"), [((80, 64), False), ((70, 56), False), ((80, 63), True)])
+def test_an_impact_ratio_of_four_fifths_is_not_below_it(chosen: tuple[int, int], below: bool) -> None:
+    found = audit_of_selected(*chosen)  # 0.64 / 0.8 < 0.8 in floating point
+    assert bool(found.failures("impact_ratio < 0.8")) is below
+    assert any("four-fifths" in sentence for sentence in sentences(found)) is below

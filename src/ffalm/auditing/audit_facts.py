@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ffalm.errors import UserError, look_up, require, require_known, short_repr
+from ffalm.targets.target import ROUNDING
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+#: A value that equals the bound but for rounding, as 0.4 - 0.3 equals 0.1, is not beyond it.
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
+    ">": lambda value, bound: value > bound + ROUNDING,
+    ">=": lambda value, bound: value >= bound - ROUNDING,
+    "<": lambda value, bound: value < bound - ROUNDING,
+    "<=": lambda value, bound: value <= bound + ROUNDING,
 }
 #: Metrics that need no true outcome.
 _OF_SELECTION = ("selection_rate", "dpd", "impact_ratio")

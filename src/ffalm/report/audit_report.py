@@ -14,6 +14,7 @@ from ffalm.auditing.audit_facts import AuditFacts, Estimate, Failure, GroupFacts
 from ffalm.report.rendering import asset, environment
 from ffalm.report.tables import Cell, Column, Section, Table, percent, row
 from ffalm.system.files import file_of, write_atomic
+from ffalm.targets.target import ROUNDING
 
 #: Titles of the metrics that compare groups.
 TITLES = {
@@ -48,7 +49,8 @@ _SHARES = ("accuracy", "worst_group_accuracy")  # shown in percent; differences 
 def sentences(audit: AuditFacts) -> list[str]:
     """What matters most about each grouping, in reading order."""
     lines = [sentence for one in audit.groupings for sentence in _about(audit, one)]
-    below = [one.name for one in audit.groupings if one.metrics["impact_ratio"].value < _FOUR_FIFTHS]
+    least = _FOUR_FIFTHS - ROUNDING
+    below = [one.name for one in audit.groupings if one.metrics["impact_ratio"].value < least]
     if below:
         lines.append(
             f"The impact ratio is below 0.8, the four-fifths rule of thumb, by {'; '.join(below)}. A ratio above 0.8 "

@@ -45,7 +45,8 @@ TITLES: dict[str, str] = {
 DEFAULT = "dpd <= 0.05"
 
 _BOUND = re.compile(r"\s*([A-Za-z_]+)\s*(<=|>=|<|>|=+)\s*([0-9.eE+-]+)\s*(%?)\s*")
-_ROUNDING = 1e-9  # a gap that equals its bound meets it, whatever the last bit of a division
+#: A gap that equals its bound does so whatever the last bit of a division.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Bound:
 
     def meets(self, value: float) -> bool:
         """Whether a value is within the bound; an undefined one is not."""
-        return value <= self.value + _ROUNDING if self.at_most else value >= self.value - _ROUNDING
+        return value <= self.value + ROUNDING if self.at_most else value >= self.value - ROUNDING
 
     def excess(self, value: float) -> float:
         """How far a value is beyond the bound; 0 if it is within, infinite if it is undefined."""
