@@ -105,6 +105,12 @@ def column(values: Any, what: str) -> Series:
     return found.reset_index(drop=True)
 
 
+def named_column(values: Any, name: str, what: str) -> Series:
+    """One column as `column` reads it, under its own name or, if it has none, this one."""
+    found = column(values, what)
+    return found.rename(name) if found.name is None else found
+
+
 def _of_frame(frame: Any, what: str) -> Any:
     """The numbers of a data frame; a missing one is NaN."""
     texts = [str(name) for name in frame.select_dtypes(exclude=["number", "bool"]).columns]

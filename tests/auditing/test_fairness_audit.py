@@ -321,3 +321,21 @@ def test_an_impact_ratio_of_four_fifths_is_not_below_it(chosen: tuple[int, int],
     found = audit_of_selected(*chosen)  # 0.64 / 0.8 < 0.8 in floating point
     assert bool(found.failures("impact_ratio < 0.8")) is below
     assert any("four-fifths" in sentence for sentence in sentences(found)) is below
+
+
+def test_groups_of_another_length_or_of_one_name_are_refused() -> None:
+    """A shorter column was filled with unknown groups, and of two of one name the first was lost."""
+    frame = scored()
+    columns = {"label": frame["paid"], "prediction": frame["said"], "favourable": "yes"}
+    with pytest.raises(UserError, match=r"one entry per row; got \[550, 600\]"):
+        ffalm.audit(**columns, group={"sex": frame["sex"], "race": frame["race"][:550]})
+    for twice in (frame[["sex", "race"]].set_axis(["who", "who"], axis=1), {1: frame["sex"], "1": frame["race"]}):
+        with pytest.raises(UserError, match="Several groups have the same name"):
+            ffalm.audit(**columns, group=twice)
+
+
+def test_a_series_without_a_name_is_called_by_its_role() -> None:
+    truth, said = (scored()[name].eq("yes").astype(int).rename(None) for name in ("paid", "said"))
+    found = ffalm.audit(label=truth, prediction=said, group=scored()["sex"])
+    assert found.label == "label"
+    assert found.notes == ("'label' = 1 was taken as the favourable outcome; favourable changes it.",)

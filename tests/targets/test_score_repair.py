@@ -279,3 +279,10 @@ def test_settings_of_a_repair_of_another_type_are_refused(name: str) -> None:
     rows = np.arange(40)
     with pytest.raises(UserError):
         ffalm.repair(rows % 7 / 7, rows % 3 % 2, np.where(rows % 2, "m", "f"), **{name: "x"})  # type: ignore[arg-type]
+
+
+def test_columns_without_a_name_are_called_by_their_roles() -> None:
+    score, y, group = map(pd.Series, logits(400))
+    assert "'labels' = 1 was taken as the favourable outcome; favourable changes it." in (
+        ffalm.repair(score, y, group).notes
+    )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ffalm.arrays import column
+from ffalm.arrays import named_column
 from ffalm.auditing.audit_facts import AuditFacts
 from ffalm.auditing.audited_groups import AuditedGroups, AuditedRows, Codes
 from ffalm.data.encoding import numbers
@@ -158,15 +158,18 @@ class _Table:
         if data is not None:
             return cls._of_frame(data, roles, group, text_format)
         columns = {role: _series(values, role) for role, values in roles.items()}
-        if isinstance(group, pd.DataFrame):
-            group = dict(group.items())
-        if not isinstance(group, Mapping):
+        if not isinstance(group, pd.DataFrame | Mapping):
             group = {str(getattr(group, "name", None) or "group"): group}
-        frame = pd.DataFrame({str(name): _series(values, str(name)) for name, values in group.items()})
-        sizes = {len(one) for one in (*columns.values(), frame)}
+        grouped = [(str(name), _series(values, str(name))) for name, values in group.items()]
+        sizes = {len(one) for one in (*columns.values(), *(values for _, values in grouped))}
         require(
-            len(sizes) == 1 and 0 not in sizes and len(frame.columns) > 0,
+            len(sizes) == 1 and 0 not in sizes and len(grouped) > 0,
             f"Labels, predictions, scores and groups must have one entry per row; got {sorted(sizes)}.",
+        )
+        frame = pd.DataFrame(dict(grouped))
+        require(
+            len(frame.columns) == len(grouped),
+            f"Several groups have the same name: give each its own; got {', '.join(name for name, _ in grouped)}.",
         )
         return cls(columns, frame, _checked(tuple(frame.columns)), "the given rows")
 
@@ -186,8 +189,7 @@ class _Table:
 
 
 def _series(values: Any, name: str) -> pd.Series:
-    own = column(values, f"values of {name!r}")
-    return own if isinstance(values, pd.Series) else own.rename(name)
+    return named_column(values, name, f"values of {name!r}")
 
 
 def _checked(groups: tuple[str, ...]) -> tuple[str, ...]:

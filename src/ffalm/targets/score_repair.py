@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ffalm.arrays import column
+from ffalm.arrays import named_column
 from ffalm.data.category_lookup import distinct
 from ffalm.data.encoding import numbers
 from ffalm.data.splits import split_rows
@@ -255,10 +255,7 @@ def _calibration_errors(table: ScoredTable) -> dict[str, float]:
 
 def _columns(scores: Any, labels: Any, groups: Any) -> dict[str, pd.Series]:
     given = {"scores": scores, "labels": labels, "groups": groups}
-    columns = {
-        name: column(one, name) if isinstance(one, pd.Series) else column(one, name).rename(name)
-        for name, one in given.items()
-    }
+    columns = {name: named_column(one, name, name) for name, one in given.items()}
     sizes = [len(column) for column in columns.values()]
     require(
         len(set(sizes)) == 1 and sizes[0] > 0, f"Scores, labels and groups must have one entry per row; got {sizes}."
