@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 from tests.cli.conftest import Cli
 
 COLUMNS = ["--label", "paid", "--score", "p", "--group", "sex", "--favourable", "yes"]
+RANDOMISED = ["--target", "equalized_odds <= 0.01", "--repair", "randomised", "--confidence", 0.5]
 
 
 @pytest.fixture
@@ -145,3 +147,51 @@ def test_printed_thresholds_decide_as_the_files_do(cli: Cli, scores: Path, tmp_p
     written = pd.read_csv(tmp_path / "repaired" / "predictions.csv")
     decided = np.where(written["score"] >= written["group"].map(printed), "yes", "no")
     assert decided.tolist() == written["prediction"].tolist()
+
+
+def test_ids_are_read_as_they_are_written(cli: Cli, scores: Path, tmp_path: Path) -> None:
+    """As numbers, 007 was 7, long ids beside an empty cell were rounded, and draws depended on the file's other ids."""
+    table, long = pd.read_csv(scores), 2**53
+    for name, ids in (
+        ("padded", [f"{one:05d}" for one in range(1200)]),
+        ("beside a text", [*(f"{one:05d}" for one in range(1199)), "x"]),
+        ("long", [str(long + one) for one in range(1200)]),
+        ("long fractions", [f"{long + one}.0" for one in range(1200)]),
+    ):
+        table.assign(person=ids).to_csv(tmp_path / "ids.csv", index=False)
+        code, *_ = cli(
+            "repair", tmp_path / "ids.csv", *COLUMNS, *RANDOMISED, "--id", "person", "--out", tmp_path / name
+        )
+        assert code == 0 and [*_predictions(tmp_path / name)["id"]] == ids
+    for one, other in (("padded", "beside a text"), ("long", "long fractions")):
+        drawn = [_predictions(tmp_path / name)["prediction"][:-1] for name in (one, other)]
+        assert drawn[0].equals(drawn[1])
+
+
+def _predictions(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "predictions.csv", dtype=str)
+
+
+def test_a_row_without_an_id_gets_no_draw(cli: Cli, scores: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(scores)
+    table["person"] = table["person"].where(table["person"] > 2)
+    table.to_csv(scores, index=False)
+    code, _, told = cli("repair", scores, *COLUMNS, *RANDOMISED, "--id", "person", "--out", tmp_path / "out")
+    assert code == 2 and "3 of 1200 rows have no id" in told
+
+
+def test_a_label_is_found_in_any_unicode_form_where_draws_depend_on_the_other_columns(
+    cli: Cli, scores: Path, tmp_path: Path
+) -> None:
+    pd.read_csv(scores).rename(columns={"paid": "payé"}).to_csv(scores, index=False)
+    asked = ["--label", normalize("NFD", "payé"), *COLUMNS[2:], *RANDOMISED]
+    assert cli("repair", scores, *asked, "--out", tmp_path / "out")[0] == 0
+
+
+def test_groups_of_codes_are_kept_apart_where_their_column_is_named_in_another_unicode_form(
+    cli: Cli, scores: Path, tmp_path: Path
+) -> None:
+    table = pd.read_csv(scores).rename(columns={"sex": "größe"})
+    table.replace({"größe": {"f": "01", "m": "1"}}).to_csv(scores, index=False)
+    asked = ["--label", "paid", "--score", "p", "--group", normalize("NFD", "größe"), "--favourable", "yes"]
+    assert list(json.loads(cli("repair", scores, *asked, "--json")[1])["thresholds"]["groups"]) == ["01", "1"]

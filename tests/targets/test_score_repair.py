@@ -99,6 +99,8 @@ def test_randomised_thresholds_meet_equalised_odds_and_depend_on_the_row_alone()
     order = np.random.default_rng(0).permutation(len(y))
     assert (result.predict(score[order], group[order], ids[order]) == predicted[order]).all()
     assert (result.predict(score, group) == result.predict(score, group)).all()
+    with pytest.raises(UserError, match="1 of 6000 rows have no id"):
+        result.predict(score, group, [None, *ids[1:]])
 
 
 def test_tied_scores_get_the_promised_rates_without_ids() -> None:

@@ -98,10 +98,11 @@ def _read(file: Path, names: dict[str, str], drawn: bool, written: dict[str, Any
     from ffalm.data.table_groups import group_column
     from ffalm.data.table_values import listed_columns, pick
 
-    frame, _ = read_table(str(file), codes=code_columns([names["group"]]), **written)
+    ids = [names["id"]] if "id" in names else []  # as they are written: 007 is another person than 7
+    frame, _ = read_table(str(file), texts=ids, codes=code_columns([names["group"]]), **written)
     columns = {role: pick(frame, name, str(file)) for role, name in names.items() if role != "group"}
     columns["group"] = group_column(frame, listed_columns(frame, [names["group"]], str(file)), str(file))
-    content = _content(frame.drop(columns=[names["label"]])) if drawn and "id" not in names else ""
+    content = _content(frame.drop(columns=[columns["label"].name])) if drawn and "id" not in names else ""
     return pd.DataFrame({**columns, "row": range(1, len(frame) + 1), "content": content})
 
 
@@ -120,6 +121,7 @@ def _content(frame: pd.DataFrame) -> Any:
 
 def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
     """The thresholds, and every row's prediction."""
+    from ffalm.data.category_lookup import as_code
     from ffalm.report.repair_report import to_plain
     from ffalm.studies.study import make_folder
 
@@ -127,7 +129,7 @@ def _write(result: RepairedScores, frame: pd.DataFrame, folder: Path) -> None:
     require_replaceable(folder / "repair.json", '"thresholds"', "that of a repair")
     require_replaceable(folder / "predictions.csv", ",score,group,prediction", "that of a repair")
     key = "id" if "id" in frame else "row"
-    ids = frame["id" if key == "id" else "content"].to_numpy()
+    ids = (frame["id"].map(as_code, na_action="ignore") if key == "id" else frame["content"]).to_numpy()
     names = result.label_names if len(result.label_names) == 2 else ("other", result.label_names[-1])
     predicted = result.predict(frame["score"].to_numpy(), frame["group"].to_numpy(), ids)
     predictions = frame[["part", key, "score", "group"]].assign(prediction=[names[one] for one in predicted])

@@ -74,6 +74,9 @@ def read_text(
     }
     header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
     size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
+    if texts != "all":
+        texts = {column_name(name) for name in texts}
+    codes = {column_name(name) for name in codes}
     as_text = {place: str for place, name in enumerate(header) if column_name(name) in texts}
     options |= {"dtype": str, "na_filter": False} if texts == "all" else {"dtype": as_text, "low_memory": False}
 

@@ -77,6 +77,11 @@ class ScoreThresholds:
         named = pd.Series([None] * len(values)) if groups is None else column(groups, "groups")
         keyed = named if ids is None else column(ids, "ids")
         require(len(values) == len(named) == len(keyed), "Scores, groups and ids must have one entry per row.")
+        nameless = int(keyed.isna().sum()) if ids is not None and self.randomised else 0
+        require(
+            nameless == 0,
+            f"{nameless} of {len(keyed)} rows have no id, by which predictions are drawn: give every row one, or none.",
+        )
         chance = self.chances(values, codes_of(named, tuple(self.groups)))
         predicted = (chance > 0.5).astype(np.int64)
         drawn = np.flatnonzero((chance > 1e-12) & (chance < 1 - 1e-12))
