@@ -111,6 +111,14 @@ def named_column(values: Any, name: str, what: str) -> Series:
     return found.rename(name) if found.name is None else found
 
 
+def inferred(column: Series) -> Series:
+    """The column in the type of its values, which an array of objects does not tell."""
+    try:
+        return column.infer_objects()
+    except OverflowError:  # integers too large for pandas
+        return column
+
+
 def _of_frame(frame: Any, what: str) -> Any:
     """The numbers of a data frame; a missing one is NaN."""
     texts = [str(name) for name in frame.select_dtypes(exclude=["number", "bool"]).columns]

@@ -323,6 +323,13 @@ def test_an_impact_ratio_of_four_fifths_is_not_below_it(chosen: tuple[int, int],
     assert any("four-fifths" in sentence for sentence in sentences(found)) is below
 
 
+def test_scores_in_an_array_of_objects_are_numbers() -> None:
+    frame = scored()
+    given = {"label": frame["paid"], "group": frame["sex"], "favourable": "yes"}
+    objects = frame["score"].to_numpy(dtype=object)
+    assert ffalm.audit(score=objects, **given).metrics == ffalm.audit(score=frame["score"], **given).metrics
+
+
 def test_groups_of_another_length_or_of_one_name_are_refused() -> None:
     """A shorter column was filled with unknown groups, and of two of one name the first was lost."""
     frame = scored()

@@ -288,3 +288,16 @@ def test_columns_without_a_name_are_called_by_their_roles() -> None:
     assert "'labels' = 1 was taken as the favourable outcome; favourable changes it." in (
         ffalm.repair(score, y, group).notes
     )
+
+
+def test_scores_in_an_array_of_objects_are_numbers() -> None:
+    score, y, group = logits(400)
+    result, objects = ffalm.repair(score, y, group), pd.Series(score, dtype=object)
+    assert ffalm.repair(objects, y, group).thresholds == result.thresholds
+    assert (result.predict(objects, group) == result.predict(score, group)).all()
+
+
+def test_rows_without_a_score_are_to_be_left_out_and_not_their_column() -> None:
+    score, y, group = logits(400)
+    with pytest.raises(UserError, match=r"has 1 missing or infinite value, .* or leave those rows out"):
+        ffalm.repair(np.append(np.nan, score[1:]), y, group)

@@ -14,7 +14,7 @@ import pandas as pd
 from ffalm.arrays import named_column
 from ffalm.auditing.audit_facts import AuditFacts
 from ffalm.auditing.audited_groups import AuditedGroups, AuditedRows, Codes
-from ffalm.data.encoding import numbers
+from ffalm.data.encoding import FILL_OR_LEAVE_OUT, numbers
 from ffalm.data.group_settings import group_columns
 from ffalm.data.table import code_label
 from ffalm.data.table_codes import code_columns
@@ -100,7 +100,7 @@ def audit(
     notes: tuple[str, ...] = ()
     if judged != "score":
         codes, names, notes = code_label(table.columns[judged], favourable, table.what)
-    scores = None if score is None else numbers(table.columns["score"])
+    scores = None if score is None else numbers(table.columns["score"], FILL_OR_LEAVE_OUT)
     probabilities = scores is not None and bool(scores.min() >= 0 and scores.max() <= 1)
     threshold: float | None = None
     if prediction is not None:

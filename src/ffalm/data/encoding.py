@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ffalm.arrays import inferred
 from ffalm.data import compact_features
 from ffalm.data.category_lookup import category_positions, distinct
 from ffalm.data.compact_features import CompactFeatures
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 ROUNDING = 1e-13
 #: Where it is below this share, sums lose digits of it, and the squared deviations are added up too.
 CANCELLED = 1e-6
+#: What to do about rows without a number in a column that cannot be dropped.
+FILL_OR_LEAVE_OUT = "fill them in or leave those rows out"
 _LAST_BITS = 1e-28  # the same as `ROUNDING` for deviations: numbers that differ in their last bits alone
 _LONG_TAIL = 2.0  # standard deviation over mean of numbers that are not negative (log-normal: sigma 1.27)
 FARTHEST = 1e15  # standard deviations from the mean: products of such features are finite in every layer
@@ -318,8 +321,9 @@ def is_numeric(column: pd.Series) -> bool:
     return bool(pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype))
 
 
-def numbers(column: pd.Series) -> NDArray[np.float64]:
-    """The values of a numeric column; a `UserError` unless all are finite."""
+def numbers(column: pd.Series, remedy: str = "fill them in or drop the column") -> NDArray[np.float64]:
+    """The values of a numeric column; a `UserError` unless all are finite, which says what to do about the others."""
+    column = inferred(column)
     if not is_numeric(column) and not column.isna().all():
         message = f"The column {str(column.name)!r} must hold numbers only, such as 0.73; it holds text"
         marked = decimal_mark(distinct(column)[1])
@@ -334,7 +338,7 @@ def numbers(column: pd.Series) -> NDArray[np.float64]:
     if len(bad):
         raise UserError(
             f"The numeric column {str(column.name)!r} has {len(bad)} missing or infinite "
-            f"value{'s' * (len(bad) > 1)}, first in data row {bad[0] + 1}: fill them in or drop the column.",
+            f"value{'s' * (len(bad) > 1)}, first in data row {bad[0] + 1}: {remedy}.",
             f"Its numeric column {str(column.name)!r} has missing or infinite values.",
         )
     return values
@@ -400,7 +404,7 @@ def _moments(count: int, total: float, squares: float, deviations: float | None 
 def _standardised(values: pd.Series, column: NumericColumn) -> NDArray[np.float64]:
     """The feature of a column, if it is finite; also of a constant one, whose numbers must be there all the same."""
     with np.errstate(over="ignore"):
-        scaled = column.standardised(numbers(values))
+        scaled = column.standardised(numbers(values, FILL_OR_LEAVE_OUT))  # the column itself is needed
     if not bool((np.abs(scaled) <= FARTHEST).all()):
         raise PublicError(f"The column {column.name!r} has values too far from those of training rows.")
     return scaled

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from ffalm.arrays import inferred
 from ffalm.data import PARQUET, SEPARATORS, is_table
 from ffalm.data.encoding import is_numeric
 from ffalm.data.table_pieces import one_below_the_other
@@ -206,10 +207,7 @@ def _plain_column(column: pd.Series) -> pd.Series:
             return column.astype(object)
         if not dtype.isnative:
             return column.astype(dtype.newbyteorder("="))
-        try:
-            return column.infer_objects()
-        except OverflowError:  # integers too large for pandas
-            return column
+        return inferred(column)
     if isinstance(dtype, pd.ArrowDtype):
         import pyarrow.types
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ffalm.arrays import named_column
 from ffalm.data.category_lookup import distinct
-from ffalm.data.encoding import numbers
+from ffalm.data.encoding import FILL_OR_LEAVE_OUT, numbers
 from ffalm.data.splits import split_rows
 from ffalm.data.table import code_label
 from ffalm.data.table_groups import spelled_alike
@@ -63,7 +63,7 @@ class ScoredTable:
         if not known.all():
             unknown_rows = f"{int((~known).sum()):,} rows have no group"
             notes = (*notes, f"{unknown_rows}: they get the single threshold and are left out of scores.")
-        rows = ScoredRows(numbers(columns["scores"]), codes == len(label_names) - 1, places)
+        rows = ScoredRows(numbers(columns["scores"], FILL_OR_LEAVE_OUT), codes == len(label_names) - 1, places)
         return cls(rows, label_names, group_names, notes, what)
 
     def like(self, scores: Any, labels: Any, groups: Any, what: str = "the test rows") -> ScoredTable:
@@ -76,7 +76,7 @@ class ScoredTable:
                 raise unknown(f"label in {what}", value, self.label_names)
         favourable = np.array([place_of(value, self.label_names) == len(self.label_names) - 1 for value in values])
         places = codes_of(columns["groups"], self.group_names)
-        rows = ScoredRows(numbers(columns["scores"]), favourable[codes], places)
+        rows = ScoredRows(numbers(columns["scores"], FILL_OR_LEAVE_OUT), favourable[codes], places)
         strange = int((places < 0).sum())
         note = f"{strange:,} test rows have no group known from the calibration rows: they are left out of scores."
         return ScoredTable(rows, self.label_names, self.group_names, (note,) if strange else (), what)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ffalm.arrays import column
+from ffalm.arrays import column, inferred
 from ffalm.data.category_lookup import as_text, distinct
 from ffalm.data.encoding import is_numeric
 from ffalm.errors import UserError, require
@@ -137,7 +137,7 @@ class ScoreThresholds:
 
 def _scores(values: Any) -> Array:
     """Scores as numbers, infinite ones included; nobody can say what a row without a score gets."""
-    given = column(values, "scores")
+    given = inferred(column(values, "scores"))
     require(is_numeric(given) and not pd.api.types.is_complex_dtype(given.dtype), "The scores must be numbers.")
     scores: Array = given.to_numpy(dtype=np.float64, na_value=np.nan)
     missing = int(np.isnan(scores).sum())
