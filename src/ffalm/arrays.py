@@ -82,6 +82,14 @@ def in_order(values: Any, names: tuple[str, ...], what: str) -> Any:
     return as_table(values, what).iloc[:, [own.index(name) for name in names]]
 
 
+def picked(values: Any, names: tuple[str, ...], what: str) -> Any:
+    """As `in_order`, of a data frame that may have other columns too, such as an id or the group."""
+    own = feature_names(values, what)
+    if names and {*names} < {*own}:
+        values = as_table(values, what).iloc[:, [place for place, name in enumerate(own) if name in names]]
+    return in_order(values, names, what)
+
+
 def column(values: Any, what: str) -> Series:
     """One column of values of any type, reindexed; masked values are missing. A `UserError` for anything else."""
     import pandas as pd

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from tests.trained_models.test_trained_model import people
+from tests.trained_models.test_trained_model import answer_of_frames, people
 
 import ffalm
 from ffalm.cli import run
@@ -191,3 +191,15 @@ def test_an_output_never_replaces_a_file_of_the_users_own(
     for _ in range(2):  # what we wrote may be written again
         assert run(["card", str(model), "--out", str(own.with_name("card.md"))]) == 0
         assert run(["predict", str(model), str(new), "--out", str(own.with_name("out.csv"))]) == 0
+
+
+def test_a_file_for_a_model_of_arrays_may_hold_the_group_and_an_id(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pd.DataFrame({"income": np.linspace(-1, 1, 30), "cook": 0.0, "sex": ["female", "male"] * 15, "id": "007"})
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    answer = answer_of_frames()
+    place = answer.save(tmp_path / "model")
+    assert run(["predict", str(place), str(tmp_path / "new.csv"), "--group", "sex", "--copy", "id"]) == 0
+    found = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str)
+    assert found["prediction"].tolist() == answer.predict(rows, "sex").tolist() and set(found["id"]) == {"007"}

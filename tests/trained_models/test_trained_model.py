@@ -189,3 +189,34 @@ def test_a_flipped_byte_of_a_saved_model_is_noticed(result: ffalm.Result, tmp_pa
     (folder / name).write_bytes(content)
     with pytest.raises(UserError, match="missing or damaged"):
         ffalm.load_model(folder)
+
+
+def test_a_group_column_that_a_data_frame_holds_twice_is_one_sentence(crossed: ffalm.FairAnswer) -> None:
+    frame = people(20, 1).assign(race="Black", who="Black, male")
+    twice = pd.concat([frame, frame[["who"]] + "x"], axis=1)
+    with pytest.raises(UserError, match="more than one column named 'who'"):
+        crossed.model.predict(twice, group="who")
+
+
+def answer_of_frames() -> ffalm.FairAnswer:
+    """Thresholds by group of a model whose features were given as data frames."""
+    frame = people(800)
+    numbers = pd.DataFrame({"income": frame["income"] / 10 - 3, "cook": (frame["job"] == "cook").astype(float)})
+    parts = [(numbers[own], frame["paid"][own], frame["sex"][own]) for own in (slice(300), slice(300, 550), slice(550))]
+    federation = ffalm.Federation.from_arrays(clients=parts[:1], validation=parts[1], test=parts[2], favourable="yes")
+    answer = ffalm.fair(federation, "dpd <= 0.02", algorithms=["fedavg"], rounds=3, lr=0.5)
+    assert answer.model.by_group
+    return answer
+
+
+def test_of_a_data_frame_a_model_of_arrays_takes_the_features_that_it_knows() -> None:
+    """A file could not hold the group that thresholds need, nor an id."""
+    answer = answer_of_frames()
+    sex, rows = people(30, 1)["sex"], pd.DataFrame({"income": np.linspace(-1, 1, 30), "cook": 0.0})
+    wanted = answer.predict(rows, sex).tolist()
+    more = rows[["cook", "income"]].assign(sex=sex, id="p1")
+    assert answer.predict(more, "sex").tolist() == wanted
+    with pytest.raises(UserError, match="have the columns income, sex, id, and should have income, cook"):
+        answer.predict(more[["income", "sex", "id"]])
+    with pytest.raises(UserError, match="have the columns cook, income, income, and should have income, cook"):
+        answer.predict(more[["cook", "income", "income"]])

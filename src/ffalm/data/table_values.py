@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ffalm.data import SEPARATORS
 from ffalm.data.category_lookup import as_text, distinct, written_value
-from ffalm.errors import UserError
+from ffalm.errors import UserError, require
 
 Value = str | int | float | bool
 Codes = NDArray[np.int64]
@@ -31,6 +31,7 @@ def pick(frame: pd.DataFrame, name: str, file: str) -> pd.Series:
         names = [str(column) for column in frame.columns]
         hint = nearest(name, names, "columns")
         raise UserError(f"{file!r} has no column {name!r}: {hint}", f"Its data file has no column {name!r}.")
+    require(list(frame.columns).count(name) == 1, f"{file!r} has more than one column named {name!r}.")
     return frame[name]
 
 

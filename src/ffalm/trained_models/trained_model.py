@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as tensors_as_bytes
 from torch import Tensor, nn
 
-from ffalm.arrays import in_order, numbers
+from ffalm.arrays import numbers, picked
 from ffalm.data.types import Task
 from ffalm.engines.common import dtype_of, inputs
 from ffalm.engines.jobs import ModelFactory
@@ -184,7 +184,7 @@ class TrainedModel:
         """Rows as the model takes them."""
         rows, own = self._read(data), self.description.preprocessing
         if own is None or (hasattr(rows, "__array__") and not hasattr(rows, "columns")):
-            return self._checked(numbers(in_order(rows, self.description.feature_names, "features"), "features"))
+            return self._checked(numbers(picked(rows, self.description.feature_names, "features"), "features"))
         return own.encode(rows)
 
     def to_onnx(self, file: str | Path) -> Path:
