@@ -41,6 +41,24 @@ def test_a_studys_model_is_its_answers_with_the_thresholds(study: ffalm.Study) -
     assert ffalm.load_model(study.folder / others[0].place).repair is None
 
 
+def test_an_alpha_that_is_not_the_models_is_refused(study: ffalm.Study, tmp_path: Path) -> None:
+    """It was ignored, so that a bank could take the answer at one skew for that at another."""
+    people().to_csv(tmp_path / "loans.csv", index=False)
+    single = ffalm.compare(
+        tmp_path / "loans.csv", "fedavg", seeds=1, rounds=2, lr=0.5, alpha=5, label="paid", group="sex",
+        favourable="yes", target="dpd <= 0.1", out=tmp_path / "single",
+    )  # fmt: skip
+    run = single.folder / single.results[0].place
+    saved = ffalm.load_model(single.folder).save(tmp_path / "saved")
+    for folder, held in ((single.folder, "one model of alpha 5"), (run, "one model of alpha 5"), (saved, "one model:")):
+        with pytest.raises(UserError, match=f"{held}.* leave alpha out"):
+            ffalm.load_model(folder, alpha=3)
+    for folder in (single.folder, run):
+        assert ffalm.load_model(folder, alpha=5).facts == ffalm.load_model(folder).facts
+    with pytest.raises(UserError, match="no alpha 3: leave it out"):  # of a federation that is given as it is
+        ffalm.load_model(study.folder, alpha=3)
+
+
 def test_where_sites_have_thresholds_of_their_own_the_site_must_be_named(tmp_path: Path) -> None:
     frame = people(1000).assign(bank=["north", "south"] * 500)
     frame.to_csv(tmp_path / "loans.csv", index=False)

@@ -45,6 +45,7 @@ def load_model(
     require(place.is_dir(), f"There is no folder {place}.")
     if (place / FACTS).exists():
         _refuse_site(place, site)
+        _refuse_alpha(place, alpha)
         return TrainedModel.read(place, model)
     if not (place / ENCODING).exists() and (place / "run" / ENCODING).exists():
         place = place / "run"  # of a federation
@@ -52,15 +53,26 @@ def load_model(
         return _of_study(Study.load(place), alpha, site, model)
     _refuse_site(place, site)
     found = TrainedModel.read(place, model)
+    study: Study | None
     try:
         study = Study.load(place)  # of a run within a study's folder
     except UserError:
+        study = None
+    if study is None or not study.results:
+        _refuse_alpha(place, alpha)
         return found
-    return _with_facts(found, study, study.results[0]) if study.results else found
+    _refuse_alpha(place, alpha, study.results[0].alpha)
+    return _with_facts(found, study, study.results[0])
 
 
 def _refuse_site(folder: Path, site: str | None) -> None:
     require(site is None, f"The model in {folder} has the same thresholds at every site: leave the site out.")
+
+
+def _refuse_alpha(folder: Path, alpha: float | None, own: float | None = None) -> None:
+    """Refuse another skew than that of the only model in a folder."""
+    of_skew = "" if own is None else f" of alpha {own:g}"
+    require(alpha in (None, own), f"The folder {folder} holds one model{of_skew}: leave alpha out.")
 
 
 def _of_study(
@@ -71,6 +83,8 @@ def _of_study(
     single = len(study.results) == 1
     if study.record.target is None or study.record.scope == "federation":
         _refuse_site(study.folder, site)
+    if single and len(study.record.runs) <= 1:
+        _refuse_alpha(study.folder, alpha, study.results[0].alpha)
     if single and study.record.scope == "federation" and study.results[0].place in (".", "run"):
         found = TrainedModel.read(study.folder / study.results[0].place, model)
         if found.repair is not None or found.rule is not None or study.record.target is None:
