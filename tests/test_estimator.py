@@ -168,6 +168,25 @@ def test_rows_of_a_missing_group_train_and_are_not_compared(people: pd.DataFrame
     assert model.groups_.tolist() == ["female", "male"]
 
 
+def test_masked_groups_are_missing(people: pd.DataFrame) -> None:
+    """The values below the mask were taken for groups."""
+    hidden = np.arange(600) < 150
+    masked = np.ma.masked_array(people["sex"].to_numpy(dtype=object), mask=hidden)
+    blank = people["sex"].where(~hidden, None)
+    models = [
+        FairFederatedClassifier(algorithm="fedavg", target="dpd <= 0.02", **QUICK).fit(
+            features(people), people["approved"], groups=groups
+        )
+        for groups in (masked, blank)
+    ]
+    one, other = (model.answer_ for model in models)
+    assert one is not None and other is not None and one.test == other.test
+    assert one.model.task.group_names == ("female", "male", "unknown")
+    assert models[0].repair_ is not None and models[0].repair_.by_group
+    predicted = [models[0].predict(features(people), groups=groups) for groups in (masked, blank, people["sex"])]
+    assert (predicted[0] == predicted[1]).all() and (predicted[0] != predicted[2]).any()
+
+
 def test_a_group_called_unknown_keeps_its_threshold_where_other_groups_are_missing(people: pd.DataFrame) -> None:
     x, y = features(people), people["approved"]
     sex = people["sex"].where(people.index % 5 > 0)

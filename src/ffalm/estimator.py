@@ -195,7 +195,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             return cast(NDArray[Any], self.classes_[logits.argmax(-1).numpy()])
         codes = None
         if groups is not None:
-            given = np.asarray(_on_cpu(groups), dtype=object)
+            given = _objects(groups)
             _require(
                 given.shape == (len(rows),),
                 f"There must be one value of `groups` per row; got {given.shape} for {len(rows)} rows.",
@@ -329,6 +329,14 @@ def _on_cpu(values: Any) -> Any:
     return (dense.float() if dense.dtype == torch.bfloat16 else dense).numpy()
 
 
+def _objects(values: Any) -> NDArray[Any]:
+    """Values of any type, of which masked ones are missing."""
+    given: NDArray[Any] = np.array(_on_cpu(values), dtype=object)
+    if isinstance(values, np.ma.MaskedArray):
+        given[np.ma.getmaskarray(values)] = None
+    return given
+
+
 def _names(values: NDArray[Any]) -> tuple[str, ...]:
     """A different text for each value, also for 1 and "1"."""
     plain = tuple(map(str, values))
@@ -337,7 +345,7 @@ def _names(values: NDArray[Any]) -> tuple[str, ...]:
 
 def _coded(values: Any, rows: int, what: str, fewest: int = 2) -> tuple[NDArray[Any], Codes]:
     """The distinct values in order, and each row's index among them; a missing value gets their count."""
-    given = np.asarray(_on_cpu(values), dtype=object)
+    given = _objects(values)
     _require(given.shape == (rows,), f"There must be one value of `{what}` per row; got {given.shape} for {rows} rows.")
     try:
         codes, names = pd.factorize(given, sort=True)
