@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ffalm.errors import UserError
-from ffalm.plugins import blamed, import_plugin
+from ffalm.plugins import attributed, blamed, import_plugin, imported
 
 
 def test_a_plugin_is_imported_once_and_found_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,3 +48,19 @@ def test_an_error_in_a_plugins_code_is_told_with_its_line(tmp_path: Path) -> Non
         sys.modules[name].fail()
     assert f"IndexError in line 2 of the plugin {tmp_path / 'fails.py'}" in str(blamed(caught.value))
     assert blamed(ValueError("ours")) is None
+
+
+def test_a_worker_raises_a_plugins_error_with_its_line_and_any_other_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "breaks.py").write_text("def fail():\n    return {}['nothing']\n")
+    import_plugin(tmp_path / "breaks.py")
+    (name,) = (name for name in sys.modules if name.startswith("ffalm_plugin_breaks"))
+    with pytest.raises(UserError, match=r"^KeyError in line 2 of the plugin .*breaks\.py: 'nothing'\.$"), attributed():
+        sys.modules[name].fail()
+    with pytest.raises(ValueError, match="ours"), attributed():
+        raise ValueError("ours")
+
+
+def test_another_process_is_told_which_files_to_import(tmp_path: Path) -> None:
+    (tmp_path / "listed.py").write_text("")
+    import_plugin(tmp_path / "listed.py")
+    assert (tmp_path / "listed.py").resolve() in imported()

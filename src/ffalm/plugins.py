@@ -6,6 +6,8 @@ import hashlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ffalm.errors import UserError, require
@@ -39,6 +41,11 @@ def import_plugin(path: Path) -> None:
         raise UserError(f"The plugin file {path} cannot be used: {what}{str(error).rstrip('.')}.") from error
 
 
+def imported() -> tuple[Path, ...]:
+    """The plugin files that this process has imported: another must import them before it reads their objects."""
+    return tuple(Path(str(module.__file__)) for name, module in list(sys.modules.items()) if name.startswith(_PREFIX))
+
+
 def blamed(error: BaseException) -> UserError | None:
     """A message about an error raised in a plugin's code, with its line there; None if no plugin raised it."""
     for frame in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -46,3 +53,15 @@ def blamed(error: BaseException) -> UserError | None:
             where = f"line {frame[1]} of the plugin {frame[0].f_code.co_filename}"
             return UserError(f"{type(error).__name__} in {where}: {str(error).rstrip('.')}.")
     return None
+
+
+@contextmanager
+def attributed() -> Iterator[None]:
+    """In a worker: raise an error of a plugin's code as `blamed` says, since it loses its frames on its way back."""
+    try:
+        yield
+    except Exception as error:
+        fault = blamed(error)
+        if fault is None or isinstance(error, UserError):
+            raise
+        raise fault from error

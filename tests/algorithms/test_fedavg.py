@@ -58,7 +58,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         algorithm_class("fairfad")
 
 
-def test_a_name_cannot_be_taken_twice_or_be_missing() -> None:
+def test_a_name_cannot_be_taken_twice_and_neither_name_nor_title_be_missing() -> None:
     @dataclass(frozen=True)
     class Other(ffalm.Algorithm):
         name: ClassVar[str] = "fedavg"
@@ -73,6 +73,13 @@ def test_a_name_cannot_be_taken_twice_or_be_missing() -> None:
 
     with pytest.raises(UserError, match="needs a `name`"):
         register(Nameless)
+
+    @dataclass(frozen=True)
+    class Untitled(ffalm.Algorithm):
+        name: ClassVar[str] = "untitled"
+
+    with pytest.raises(UserError, match="Untitled needs a `title`, its name in tables"):
+        register(Untitled)
 
 
 def test_a_users_own_algorithm_runs_by_name_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
+from ffalm.algorithms.registry import _REGISTERED
 from ffalm.config import StudyConfig, parse
 from ffalm.errors import UserError
 from ffalm.outcome import Outcome
 from ffalm.studies.cluster import _packed, _unpack, run_on_cluster
 from ffalm.studies.grid import finished, plans, run_folder
-from ffalm.studies.study import compute_study
+from ffalm.studies.study import begin, compute_study
 
 SETTINGS: dict[str, Any] = {
     "data": {"source": "census", "rows": 600},
@@ -173,6 +174,66 @@ def test_flowers_simulated_clients_run_on_a_cluster_by_its_address(
         assert [record["train_loss"] for record in one.history] == pytest.approx(
             [record["train_loss"] for record in other.history], abs=1e-6
         )
+
+
+PLUGIN = """
+from dataclasses import dataclass
+from typing import ClassVar
+import ffalm
+
+@ffalm.register
+@dataclass(frozen=True)
+class Faulty(ffalm.Algorithm):
+    name: ClassVar[str] = "faulty"
+    title: ClassVar[str] = "Faulty"
+
+    def objective(self, batch, state):
+        return batch.losses.mean(-1)
+
+    def drift(self, weights, sent, own):
+        return {}["nothing"]
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Iterator[Path]:
+    """A plugin whose clients fail in their first step."""
+    path = tmp_path / "faulty.py"
+    path.write_text(PLUGIN)
+    yield path
+    _REGISTERED.pop("faulty", None)
+    for name in [name for name in sys.modules if name.startswith("ffalm_plugin_faulty")]:
+        del sys.modules[name]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ["loop", "flower"])
+def test_a_plugins_mistake_on_a_cluster_is_told_with_its_line(
+    engine: str, address: str, plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    faulty = parse({**SETTINGS, "plugins": [str(plugin)], "algorithms": {"faulty": {}}, "engine": engine})
+    with pytest.raises(UserError, match=rf"^KeyError in line 16 of the plugin {plugin}: 'nothing'\.$"):
+        compute_study(faulty, tmp_path / "out", ray=address)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_computes_by_the_engine_that_the_studys_record_names(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there, alone = config(), tmp_path / "there", tmp_path / "loop"
+    with monkeypatch.context() as short:
+        short.setattr("ffalm.engines.choice.free", lambda device, processes: 10**5)
+        with begin(here, there) as started:
+            assert started.record.engine == "loop"
+    resumed = compute_study(here, there, existing="resume", ray=address)
+    assert resumed.record.engine == "loop"
+    compute_study(parse({**SETTINGS, "engine": "loop"}), alone)
+    for plan in plans(here):
+        models = [run_folder(here, folder, plan).path / "model.safetensors" for folder in (there, alone)]
+        assert models[0].read_bytes() == models[1].read_bytes()
 
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:

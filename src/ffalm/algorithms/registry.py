@@ -21,6 +21,9 @@ def register(cls: type[A]) -> type[A]:
     name = getattr(cls, "name", None)
     if not isinstance(name, str) or not name:
         raise UserError(f"The algorithm class {cls.__name__} needs a `name` to be registered under.")
+    title = getattr(cls, "title", None)
+    if not isinstance(title, str) or not title:
+        raise UserError(f"The algorithm class {cls.__name__} needs a `title`, its name in tables.")
     taken = _REGISTERED.get(name)
     if taken is not None and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
         owner = f"{taken.__module__}.{taken.__qualname__}"

@@ -19,7 +19,7 @@ from typing import Any
 import ffalm
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError
-from ffalm.plugins import import_plugin
+from ffalm.plugins import attributed, import_plugin
 from ffalm.simulation import placed
 from ffalm.studies.execution import ExecutionPlan, Listener, Task, execute, plan_execution
 from ffalm.studies.grid import RunPlan, plans, run_folder, run_of
@@ -30,20 +30,27 @@ from ffalm.system.hardware import cores, device
 Files = dict[str, bytes]
 
 
-def run_on_cluster(config: StudyConfig, folder: Path, address: str, listener: Listener) -> None:
-    """Compute every run of a study that its folder does not hold yet on the cluster at this address."""
+def run_on_cluster(config: StudyConfig, folder: Path, address: str, listener: Listener, engine: str = "") -> None:
+    """Compute every run of a study that its folder does not hold yet on the cluster at this address.
+
+    `engine` is the one that "auto" chose for the study, which its record names; by default it is chosen here.
+    """
     ray = _connected(address)
     try:
-        _run(ray, config, folder, listener)
+        _run(ray, config, folder, listener, engine)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, UserError):  # the sentence alone, without the worker's traceback
+            raise error.cause from None
+        raise
     finally:
         ray.shutdown()
 
 
-def _run(ray: Any, config: StudyConfig, folder: Path, listener: Listener) -> None:
+def _run(ray: Any, config: StudyConfig, folder: Path, listener: Listener, engine: str) -> None:
     found = ray.cluster_resources()
     config = replace(config, device=placed(config.device, run_of(config, plans(config)[0]).jobs[0].spec.model))
     gpus = int(found.get("GPU", 0)) if config.device != "cpu" else 0
-    spread = plan_execution(replace(config, workers=gpus or max(1, int(found.get("CPU", 1)))))
+    spread = plan_execution(replace(config, workers=gpus or max(1, int(found.get("CPU", 1)))), engine)
     work = ray.remote(_compute).options(num_cpus=spread.threads, num_gpus=1 if gpus else 0, max_retries=-1)
     pending = {
         work.remote(
@@ -75,7 +82,8 @@ def _compute(plugins: tuple[str, ...], sent: bytes, begun: Files) -> Files:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _unpack(folder, begun)
-        execute(config, folder, task, here, lambda plan, record: None, config.device)
+        with attributed():
+            execute(config, folder, task, here, lambda plan, record: None, config.device)
         return _packed(config, folder, task.runs, whole=False)
 
 

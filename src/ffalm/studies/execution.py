@@ -82,6 +82,7 @@ def plan_execution(config: StudyConfig, begun_by: str = "") -> ExecutionPlan:
     algorithms = [entry.algorithm for entry in config.entries if entry.key not in slow]
     job = replace(run_of(config, _typical(fast)).jobs[0], processes=devices[:calls].count(devices[0]))
     engine, reason = choose(begun_by or config.engine, job, most, algorithms)
+    reason = "as when the study was started" if begun_by else reason
     if engine.spreads:
         devices = devices[:1]
     tasks = [Task(engine, runs) for runs in _cut(fast, engine.together, len(devices))]

@@ -201,7 +201,7 @@ class OpenStudy:
                 on_round(plan, dict(record))  # a copy, since the history is kept
 
         if self.left and self.ray is not None and not self.spread.engine.spreads:
-            cluster.run_on_cluster(self.config, self.folder, self.ray, listener)
+            cluster.run_on_cluster(self.config, self.folder, self.ray, listener, self.spread.engine.name)
         elif self.left:  # an engine that spreads by itself reads this variable
             os.environ.update({} if self.ray is None else {"RAY_ADDRESS": self.ray})
             workers.run_study(self.config, self.folder, self.spread, listener)

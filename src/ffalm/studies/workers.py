@@ -19,7 +19,7 @@ from typing import Any
 
 from ffalm.config import StudyConfig
 from ffalm.errors import UserError, require
-from ffalm.plugins import blamed, import_plugin
+from ffalm.plugins import attributed, import_plugin
 from ffalm.studies.execution import ExecutionPlan, Listener, Task, execute
 from ffalm.system.child_process import follow_parent
 
@@ -116,10 +116,5 @@ def _start_worker(events: Any, devices: Any, plugins: tuple[str, ...]) -> None:
 
 
 def _work(config: StudyConfig, folder: Path, task: Task, spread: ExecutionPlan) -> None:
-    try:
+    with attributed():
         execute(config, folder, task, spread, lambda plan, record: _events.put((plan, record)), _device)
-    except Exception as error:
-        fault = blamed(error)  # here, since an error is sent to the parent without its frames
-        if fault is None or isinstance(error, UserError):
-            raise
-        raise fault from error

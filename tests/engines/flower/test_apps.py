@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ffalm.engines.remote.message import Fact, Failure, Kind, Message
 from ffalm.errors import NOT_PUBLIC, UserError
+from ffalm.plugins import import_plugin
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +77,15 @@ def test_a_simulated_client_says_where_its_error_arose() -> None:
     assert isinstance(found, Failure)
     assert found.reason == "ValueError: 3 is not 4"
     assert "in answer" in found.trace
+
+
+def test_a_simulated_clients_error_in_a_plugin_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "answers.py").write_text("def answer(*asked):\n    return {}['nothing']\n")
+    import_plugin(tmp_path / "answers.py")
+    (name,) = (name for name in sys.modules if name.startswith("ffalm_plugin_answers"))
+    found = answered(sys.modules[name].answer, "train", traces=True)
+    reason = f"KeyError in line 2 of the plugin {tmp_path / 'answers.py'}: 'nothing'."
+    assert found == Failure("failed", reason)
 
 
 def test_a_server_leads_with_its_sites_and_the_settings_of_the_run() -> None:

@@ -15,6 +15,7 @@ from ffalm.engines.flower.sites import GridSites
 from ffalm.engines.flower.wire import packed, packed_failure, unpacked
 from ffalm.engines.remote.message import Fact, Kind, Message, Sites
 from ffalm.errors import UserError
+from ffalm.plugins import blamed
 
 Lead = Callable[[Sites, dict[str, Fact]], None]
 """What a server does: given its sites and the run's settings."""
@@ -64,5 +65,8 @@ def _answered(answer: Answer, kind: Kind, message: FlowerMessage, node: dict[str
     except Exception as error:
         logging.getLogger("flwr").exception("The question %r could not be answered.", kind)
         if traces:
+            fault = blamed(error)
+            if fault is not None:
+                return packed_failure(str(fault))
             return packed_failure(f"{type(error).__name__}: {error}", traceback.format_exc())
         return packed_failure(f"An unforeseen error ({type(error).__name__}) arose; the site's log says where.")

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -19,6 +20,7 @@ from ffalm.engines.loop import Learner
 from ffalm.engines.remote.message import Fact, Kind, Message
 from ffalm.engines.remote.round_messages import received, update_message
 from ffalm.errors import UserError
+from ffalm.plugins import import_plugin, imported
 
 Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
@@ -29,11 +31,12 @@ class Trainer:
 
     jobs: tuple[Any, ...]  # where Ray holds each job's `ClientSpec`
     rows: tuple[tuple[Any, ...], ...]  # where Ray holds the rows of each job's clients
+    plugins: tuple[Path, ...] = ()  # the files that define the jobs' algorithms
 
     def __call__(self, kind: Kind, message: Message, node: dict[str, Fact]) -> Message:
         client, sent, own = received(message)
         job = int(message.facts["job"])
-        learner, device = _learner(self.jobs[job])
+        learner, device = _learner(self.jobs[job], self.plugins)
         return update_message(learner.learn(client, _examples(self.rows[job][client], device), sent, own))
 
 
@@ -43,7 +46,7 @@ def shipped(jobs: Sequence[Job]) -> Trainer:
     for job in jobs:
         if id(job.federation) not in rows:
             rows[id(job.federation)] = tuple(ray.put(_arrays(examples)) for examples in job.federation.clients)
-    return Trainer(tuple(_put(job) for job in jobs), tuple(rows[id(job.federation)] for job in jobs))
+    return Trainer(tuple(_put(job) for job in jobs), tuple(rows[id(job.federation)] for job in jobs), imported())
 
 
 def _put(job: Job) -> Any:
@@ -57,9 +60,11 @@ def _put(job: Job) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _learner(reference: Any) -> tuple[Learner, torch.device]:
+def _learner(reference: Any, plugins: tuple[Path, ...]) -> tuple[Learner, torch.device]:
     """In one of Ray's processes: what trains a job, made once; jobs come one after the other."""
     torch.set_num_threads(1)
+    for path in plugins:
+        import_plugin(path)
     spec: ClientSpec = ray.get(reference)
     return Learner(spec), spec.device
 
