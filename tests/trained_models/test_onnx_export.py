@@ -19,7 +19,7 @@ from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.types import Task
 from ffalm.errors import UserError
 from ffalm.fairness.histograms import AS_TRAINED, BINS
-from ffalm.models import CNN, Architecture, Linear, ResNet18
+from ffalm.models import CNN, MLP, Architecture, Linear, ResNet18
 from ffalm.targets.repair import Repair
 from ffalm.trained_models.model_description import ModelDescription
 from ffalm.trained_models.trained_model import TrainedModel
@@ -93,6 +93,28 @@ def test_a_column_that_was_constant_in_training_never_makes_a_probability_undefi
     for value in (1.5, 7.0, np.nan, np.inf):
         _, found = computed(file, columns(frame.assign(country=value), names))
         assert np.allclose(found, model.predict_proba(frame), atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_row_that_predict_refuses_gets_no_label(value: float, hidden: bool, tmp_path: Path) -> None:
+    architecture = MLP(hidden=(4,)) if hidden else Linear()  # in ONNX a ReLU may turn NaN into 0
+    federation = ffalm.load(people(), label="paid", group="sex", favourable="yes", clients=2)
+    model = ffalm.simulate("fedavg", federation, model=architecture, rounds=1).model
+    frame = people(20, 1)
+    whole, _ = computed(model.to_onnx(tmp_path / "m.onnx"), columns(frame, ["sex", "income", "job"]))
+    frame.loc[3, "income"] = value
+    for one in (model, with_edges(model, AS_TRAINED, AS_TRAINED + 9)):
+        inputs = columns(frame, ["sex", "income", "job"])
+        if one.by_group:
+            inputs["group"] = inputs["sex"]
+        label, probabilities = computed(one.to_onnx(tmp_path / f"{one.by_group}.onnx"), inputs)
+        assert label[3] == "" and "" not in label[:3] + label[4:]
+        assert np.isnan(probabilities[3]).all() and np.isfinite(np.delete(probabilities, 3, axis=0)).all()
+        if not one.by_group:
+            assert label[:3] + label[4:] == whole[:3] + whole[4:]
+    with pytest.raises(UserError, match="missing or infinite value"):
+        model.predict(frame)
 
 
 def test_one_threshold_needs_no_group(model: TrainedModel, tmp_path: Path) -> None:

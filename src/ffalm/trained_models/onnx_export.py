@@ -2,7 +2,8 @@
 
 Inputs of a model of tables are its columns, each of shape (rows, 1): numbers as doubles, categories as text. Other
 models take `features`. Thresholds by group add the input `group`, a text; an unknown one, such as "", gets the single
-threshold. Outputs are `label` and `probabilities`. Where a column has one of these names, the input or output of that
+threshold. Outputs are `label` and `probabilities`; a graph cannot refuse a row, so one with a missing or infinite number
+gets the label "" and NaN as its probabilities. Where a column has one of these names, the input or output of that
 name gets an underscore: `group_`.
 """
 
@@ -66,12 +67,18 @@ def write_onnx(
             numbers = graph.add("Cast", features, to=TensorProto.FLOAT)
             features = graph.add("Div", numbers, graph.constant(np.array(255, dtype=np.float32)))
     logits = add_network(graph, module, features)
-    probabilities = graph.add("Softmax", logits, name="probabilities", axis=-1)
+    probable = graph.add("Softmax", logits, axis=-1)
     code = graph.add("ArgMax", logits, axis=-1, keepdims=0) if repair is None else ""
     if repair is not None:
         threshold, needed = _threshold(graph, repair, task, preprocessing)
         inputs += needed
         code = _decided(graph, logits, threshold, task)
+    if not pixels:
+        unusable = _unusable(graph, features, shape)
+        code = graph.add("Where", unusable, graph.constant(np.array(-1)), code)  # no label's number
+        rows = graph.add("Unsqueeze", unusable, graph.constant(np.array([1])))
+        probable = graph.add("Where", rows, graph.constant(np.array(np.nan, dtype=np.float32)), probable)
+    probabilities = graph.add("Identity", probable, name="probabilities")
     places = {"keys_int64s": list(range(task.labels)), "values_strings": list(task.label_names)}
     label = graph.add("LabelEncoder", code, name="label", domain=_ML, **places, default_string="")
     outputs = [
@@ -161,6 +168,16 @@ def _threshold(
     threshold = graph.add("LabelEncoder", name, domain=_ML, **found)
     flat = graph.add("Reshape", threshold, graph.constant(np.array([-1])))
     return flat, [helper.make_tensor_value_info(name, TensorProto.STRING, ["rows", 1])]
+
+
+def _unusable(graph: Graph, features: str, shape: tuple[int, ...]) -> str:
+    """Which rows have a feature that is missing or infinite, which `predict` refuses."""
+    from onnx import TensorProto
+
+    odd = graph.add("Or", graph.add("IsNaN", features), graph.add("IsInf", features))
+    axes = list(range(1, len(shape) + 1))
+    found = graph.add("ReduceMax", graph.add("Cast", odd, to=TensorProto.FLOAT), axes=axes, keepdims=0)
+    return graph.add("Cast", found, to=TensorProto.BOOL)
 
 
 def _decided(graph: Graph, logits: str, threshold: str, task: Task) -> str:
