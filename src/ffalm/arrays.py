@@ -131,10 +131,11 @@ def _of_frame(frame: Any, what: str) -> Any:
     """The numbers of a data frame; a missing one is NaN."""
     texts = [str(name) for name in frame.select_dtypes(exclude=["number", "bool"]).columns]
     some = ", ".join(map(repr, texts[:5]))
+    others = f"the columns {some} are not: encode them" if len(texts) > 1 else f"the column {some} is not: encode it"
     require(
         not texts,
-        f"The {what} must be numbers, and the column{'s' * (len(texts) > 1)} {some} are not: encode them, or give the "
-        "whole data frame to ffalm.load(frame, label=..., group=...), which does.",
+        f"The {what} must be numbers, and {others}, or give the whole data frame to ffalm.load(frame, label=..., "
+        "group=...), which does.",
     )
     return frame.to_numpy(dtype=np.float64, na_value=np.nan) if _as_array(frame, what).dtype == object else frame
 

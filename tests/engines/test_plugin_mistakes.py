@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +163,22 @@ def test_weights_are_checked_under_privacy_too() -> None:
     own = algorithm(update=lambda _, state, report: (torch.full((3,), 0.1), state))
     with pytest.raises(UserError, match=r"must sum to 1; their sum is 0\.3"):
         ffalm.simulate(own, federation(), privacy=ffalm.Privacy(noise=1.0), rounds=1, **FAST)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"update": lambda _, state, report: None}, "`update` of Own must return weights and a state; got None"),
+        ({"update": lambda _, state, report: (report.shares(), None)}, "`update` of Own returns must be a dict of"),
+        (
+            {"measure": ffalm.Measure.TRAINED, "separable": True, "dual_step": lambda _, state, report: None},
+            "`dual_step` of Own returns must be a dict of tensors; got None",
+        ),
+    ],
+)
+def test_what_a_hook_returns_is_checked_under_privacy_before_it_is_used(body: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(told)):
+        ffalm.simulate(algorithm(**body), federation(), privacy=ffalm.Privacy(noise=1.0), rounds=1, **FAST)
 
 
 @pytest.mark.parametrize(

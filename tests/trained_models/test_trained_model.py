@@ -72,6 +72,11 @@ def test_arrays_get_labels_as_numbers() -> None:
         result.predict(x[:, 1:])
     with pytest.raises(UserError, match="missing or not finite"):
         result.predict_proba(np.full((2, 3), np.nan))
+    table = pd.DataFrame(x.numpy(), columns=["a", "b", "c"])
+    assert (result.predict(table) == predicted).all()
+    told = "trained on 3 features without names: give it an array, or a table with those columns alone, in their order"
+    with pytest.raises(UserError, match=f"{told}; this table has 4"):
+        result.predict(table.assign(group="m"))
 
 
 def test_a_model_of_ones_own_needs_its_function_again(federation: ffalm.Federation, tmp_path: Path) -> None:

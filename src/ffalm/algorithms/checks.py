@@ -1,4 +1,4 @@
-"""Checks that algorithms make of their settings and of the federation they are given."""
+"""Checks that algorithms make of their settings and of the federation they are given, and of what they return."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields
 from numbers import Real
+from typing import Any
 
-from ffalm.algorithms.contract import Algorithm, Task
-from ffalm.errors import require
+from torch import Tensor
+
+from ffalm.algorithms.contract import Algorithm, State, Task
+from ffalm.errors import UserError, require, short_repr
 
 
 def finite(algorithm: Algorithm, *names: str) -> None:
@@ -46,3 +49,22 @@ def two_labels(algorithm: Algorithm, task: Task) -> None:
         f"{algorithm.title} is for two labels and this data has {task.labels}: merge labels into two, or use ffalm or "
         "fpfl, which take any number.",
     )
+
+
+def weights_and_state(algorithm: Algorithm, given: Any) -> tuple[Tensor, State]:
+    """What `update` of a user's algorithm returned; refused unless it is the clients' weights and a state."""
+    if not (isinstance(given, tuple) and len(given) == 2):
+        raise UserError(f"`update` of {algorithm.title} must return weights and a state; got {short_repr(given)}.")
+    weights, state = given
+    return weights, tensors(algorithm, "update", state)
+
+
+def tensors(algorithm: Algorithm, hook: str, state: Any) -> State:
+    """The state that a hook of a user's algorithm returned; refused unless it is a dict of tensors."""
+    odd = [name for name, value in state.items() if not isinstance(value, Tensor)] if isinstance(state, dict) else []
+    shown = f"{odd[0]!r} of type {type(state[odd[0]]).__name__}" if odd else short_repr(state)
+    require(
+        isinstance(state, dict) and not odd,
+        f"The state that `{hook}` of {algorithm.title} returns must be a dict of tensors; got {shown}.",
+    )
+    return dict(state)

@@ -11,7 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from ffalm.algorithms import Algorithm, Measure
-from ffalm.errors import UserError, require, short_repr
+from ffalm.algorithms.checks import tensors, weights_and_state
+from ffalm.errors import require, short_repr
 from ffalm.fairness import METRICS
 
 #: What a round's record holds besides metrics and the state, whose entries stand beside them.
@@ -29,7 +30,7 @@ def check_start(algorithm: Algorithm, state: Any) -> None:
     measure = algorithm.measure
     known = isinstance(measure, Measure)
     require(known, f"`measure` of {algorithm.title} must be one of ffalm.Measure; got {short_repr(measure)}.")
-    _check_state(algorithm, "start", state)
+    tensors(algorithm, "start", state)
     taken = sorted(_RECORDED & state.keys())
     require(
         not taken,
@@ -44,9 +45,7 @@ def check_update(algorithm: Algorithm, given: Any, taking_part: Tensor) -> None:
     Only clients that took part are averaged, so if their weights did not sum to 1 the model would shrink or grow.
     Weights that are not finite end the run as diverged.
     """
-    if not (isinstance(given, tuple) and len(given) == 2):
-        raise UserError(f"`update` of {algorithm.title} must return weights and a state; got {short_repr(given)}.")
-    (weights, state), clients = given, len(taking_part)
+    (weights, _), clients = weights_and_state(algorithm, given), len(taking_part)
     shape = tuple(weights.shape) if isinstance(weights, Tensor) else short_repr(weights)
     require(
         shape == (clients,),
@@ -58,16 +57,3 @@ def check_update(algorithm: Algorithm, given: Any, taking_part: Tensor) -> None:
         f"The weights that `update` of {algorithm.title} gives to the clients that took part (`report.taking_part`) "
         f"must sum to 1; their sum is {total:.6g}.",
     )
-    _check_state(algorithm, "update", state)
-
-
-def _check_state(algorithm: Algorithm, hook: str, state: Any) -> None:
-    kept = isinstance(state, dict) and all(isinstance(value, Tensor) for value in state.values())
-    require(
-        kept, f"The state that `{hook}` of {algorithm.title} returns must be a dict of tensors; got {_shown(state)}."
-    )
-
-
-def _shown(state: Any) -> str:
-    odd = [name for name, value in state.items() if not isinstance(value, Tensor)] if isinstance(state, dict) else []
-    return f"{odd[0]!r} of type {type(state[odd[0]]).__name__}" if odd else short_repr(state)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms import Algorithm, Measure, RoundReport, State
+from ffalm.algorithms.checks import weights_and_state
 from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.privacy import changes, tallies
@@ -70,7 +71,7 @@ class Mechanism:
         multiplier, round = self.settings.of_tallies, report.round
         measured = report.tally is not None or bool(states)
         if not measured:
-            weights, after = algorithm.update(own, report)
+            weights, after = weights_and_state(algorithm, algorithm.update(own, report))
         elif algorithm.separable:
             drawn = averaged_step(
                 algorithm,
@@ -83,7 +84,8 @@ class Mechanism:
             )
             weights, after = report.shares(), algorithm.project(drawn)
         else:
-            weights, after = algorithm.update(own, replace(report, tally=self._rows(report)))
+            noisy = replace(report, tally=self._rows(report))
+            weights, after = weights_and_state(algorithm, algorithm.update(own, noisy))
         return weights, {**after, LEDGER: self.charged(state, report, measured)}
 
     def charged(self, state: State, report: RoundReport, measured: bool) -> Tensor:

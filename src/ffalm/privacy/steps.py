@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms import Algorithm, RoundReport, State
+from ffalm.algorithms.checks import tensors
 from ffalm.fairness import Tally
 from ffalm.privacy.changes import noisy_mean, size_of
 
@@ -43,7 +44,8 @@ def averaged_step(
 
 def open_entries(algorithm: Algorithm, state: State, report: RoundReport) -> tuple[State, list[str]]:
     """Where a Tally without any rows moves the state, and the entries that clients' Tallies move from there."""
-    still = algorithm.dual_step(state, _alone(report, 0, Tally.zeros((report.task.labels, report.task.groups))))
+    nobody = _alone(report, 0, Tally.zeros((report.task.labels, report.task.groups)))
+    still = tensors(algorithm, "dual_step", algorithm.dual_step(state, nobody))
     return still, _moved_by_rows(algorithm, state, report, still)
 
 

@@ -184,7 +184,15 @@ class TrainedModel:
         """Rows as the model takes them."""
         rows, own = self._read(data), self.description.preprocessing
         if own is None or (hasattr(rows, "__array__") and not hasattr(rows, "columns")):
-            return self._checked(numbers(picked(rows, self.description.feature_names, "features"), "features"))
+            names, shape = self.description.feature_names, self.description.shape
+            known = " x ".join(map(str, shape))
+            given = len(rows.columns) if hasattr(rows, "columns") else None
+            require(
+                given is None or bool(names) or (given,) == shape,
+                f"The model was trained on {known} features without names: give it an array, or a table with those columns "
+                f"alone, in their order; this table has {given}.",
+            )
+            return self._checked(numbers(picked(rows, names, "features"), "features"))
         return own.encode(rows)
 
     def to_onnx(self, file: str | Path) -> Path:
