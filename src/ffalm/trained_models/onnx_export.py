@@ -3,8 +3,8 @@
 Inputs of a model of tables are its columns, each of shape (rows, 1): numbers as doubles, categories as text. Other
 models take `features`. Thresholds by group add the input `group`, a text; an unknown one, such as "", gets the single
 threshold. Outputs are `label` and `probabilities`; a graph cannot refuse a row, so one with a missing or infinite
-number gets the label "" and NaN as its probabilities. Where a column has one of these names, the input or output of that
-name gets an underscore: `group_`.
+number gets the label "" and NaN as its probabilities. Where a column has one of these names, the input or output of
+that name gets an underscore: `group_`.
 """
 
 from __future__ import annotations

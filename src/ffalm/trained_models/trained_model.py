@@ -189,8 +189,8 @@ class TrainedModel:
             given = len(rows.columns) if hasattr(rows, "columns") else None
             require(
                 given is None or bool(names) or (given,) == shape,
-                f"The model was trained on {known} features without names: give it an array, or a table with those columns "
-                f"alone, in their order; this table has {given}.",
+                f"The model was trained on {known} features without names: give it an array, or a table with those "
+                f"columns alone, in their order; this table has {given}.",
             )
             return self._checked(numbers(picked(rows, names, "features"), "features"))
         return own.encode(rows)
