@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,12 +15,12 @@ from torch import Tensor
 import ffalm
 from ffalm.engines.remote.message import Fact, Failure, Message, Sites, printable
 from ffalm.errors import UserError
+from ffalm.federate.coordinator.absences import Absences, too_few
 from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit, without_small_groups
 from ffalm.federate.coordinator.robust_aggregation import capped
-from ffalm.federate.coordinator.update_validation import PARTS, Counts
+from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.description import Description
 from ffalm.federate.federation_config import FederationConfig, SharedTable
-from ffalm.federate.terms import group_run
 from ffalm.settings import to_plain
 
 _GREETING = 60.0  # seconds that a node has to say who it is
@@ -47,7 +46,7 @@ class Members:
         self._sites, self._config, self._owner, self._say, self._pause = sites, config, owner, say, pause
         self.agreement: Agreement | None = None
         self.counts: dict[str, Counts] = {}  # of members
-        self.refused: dict[str, str] = {}  # why a site's file does not fit
+        self.absences = Absences()
         self.versions: dict[str, str] = {}  # of ffalm at the sites
         self._nodes: dict[str, int] = {}
         self._holds: dict[str, str] = {}  # the key of the terms that a site holds
@@ -57,6 +56,17 @@ class Members:
         self._ignored: set[int] = set()  # nodes that are none of our sites
         self._keys: dict[str, str] = {}  # of each site's terms
         self._silent: dict[int, float] = {}  # nodes that gave no greeting in time, and when to try again
+        self._noted: dict[str, str] = {}  # what was told last of a site
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why a site's file does not fit, or which terms it does not accept."""
+        return self.absences.refused
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The reason of each site that takes no part."""
+        return self.absences.reasons()
 
     @property
     def agreed(self) -> Agreement:
@@ -138,14 +148,16 @@ class Members:
     def gather(self) -> None:
         """Wait for all members while patience lasts; enough of them must have agreed.
 
-        If too many sites are refused, and the federation does not wait for their files to be fixed, stop at once.
+        A member that is refused is not waited for. If too many sites are, and the federation does not wait for their
+        files to be fixed, stop at once.
         """
         rules = self._config.rules
         until = time.monotonic() + rules.patience
         while True:
             self.settle()
-            missing = [site for site in self.counts if self.node(site) is None]
-            few = len(self.counts) < rules.min_sites
+            present = self.absences.present(self.counts)
+            few = len(present) < rules.min_sites
+            missing = [site for site in self._awaited(present, few) if self.node(site) is None]
             if not missing and not few and not self._must_wait():
                 return
             possible = len({*self.counts, *self._config.active} - self.refused.keys())
@@ -159,7 +171,17 @@ class Members:
                 f"{' '.join(self.refused.values())} Fix that and run again; what was trained is kept."
             )
         if few:
-            raise UserError(too_few(len(self.counts), rules.min_sites, rules.patience, list(self.refused.values())))
+            reasons = list(self.left_out.values())
+            raise UserError(too_few(len(present), rules.min_sites, rules.patience, reasons))
+
+    def _awaited(self, present: Collection[str], few: bool) -> Collection[str]:
+        """The members to wait for: not those that are refused.
+
+        Nor those that were refused before a restart and are gone, unless the others are too few or `misfit` is "wait".
+        """
+        if few or self._config.rules.misfit == "wait":
+            return [site for site in self.counts if site not in self.refused]
+        return present
 
     def settle(self) -> None:
         """Greet new nodes, admit the sites that fit, and send the terms to members that do not hold them."""
@@ -205,7 +227,7 @@ class Members:
             found, wrong = agree(self._config, self._told)
         except UserError as error:
             return None, str(error)
-        self.refused |= wrong
+        self.refused.update(wrong)
         return found, ""
 
     def _missing(self) -> list[str]:
@@ -291,6 +313,7 @@ class Members:
         if back:
             self._compare_versions(site, printable(str(answer.facts.get("version", "before 0.3"))))
         self._nodes[site] = node
+        self.absences.earlier.pop(site, None)
         self._holds[site] = str(answer.facts.get("terms", "")) if site in self._current else ""
         if back:
             self.refused.pop(site, None)
@@ -318,7 +341,7 @@ class Members:
         except UserError as error:
             self._forget_description(site)
             self.refused[site] = f"The site {site!r} cannot take part: {error}"
-            self._say("meeting", self.refused[site])
+            self._note("meeting", site, self.refused[site])
 
     def _stranger(self, node: int, site: str) -> str:
         """Why a node is none of our sites; empty if it is one."""
@@ -360,11 +383,18 @@ class Members:
                 raise UserError("its training rows are not those that it agreed to have.")
         except UserError as error:
             self.refused[site] = f"The site {site!r} cannot take part: {error}"
-            self._say("agreeing", self.refused[site])
+            self._note("agreeing", site, self.refused[site])
             return
         self.counts[site], self._holds[site] = counts, key
         self._current.add(site)
+        self._noted.pop(site, None)
         self._say("agreeing", f"The site {site!r} takes part with {counts.rows} training rows.")
+
+    def _note(self, state: str, site: str, sentence: str) -> None:
+        """Tell something of a site, once: it is asked again at every look, and mostly says the same."""
+        if self._noted.get(site) != sentence:
+            self._noted[site] = sentence
+            self._say(state, sentence)
 
     def _turn_away(self, site: str, reason: str) -> None:
         """Leave a site out, and send it the reason."""
@@ -372,44 +402,3 @@ class Members:
         self._say("agreeing", f"{reason} It is left out.")
         if site in self._nodes:
             self._sites.ask("agree", {self._nodes[site]: Message(facts={"refused": reason})}, _GREETING)
-
-
-@dataclass(frozen=True)
-class GroupMembers:
-    """The members in the training of a model of the groups: with other labels, and all cells withheld."""
-
-    members: Members
-
-    @property
-    def run(self) -> str:
-        """The name of the second training."""
-        return group_run(self.members.run)
-
-    @property
-    def agreed(self) -> Agreement:
-        """The agreement with the labels of that training."""
-        return replace(self.members.agreed, task=self.members.agreed.task.with_group_labels())
-
-    @property
-    def counts(self) -> dict[str, Counts]:
-        """Each member's number of rows, with all cells withheld."""
-        task = self.agreed.task
-        nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
-        told, hidden = dict.fromkeys(PARTS, nobody), dict.fromkeys(PARTS, torch.ones_like(nobody, dtype=torch.bool))
-        return {site: Counts(one.rows, told, hidden) for site, one in self.members.counts.items()}
-
-    def rows(self) -> Tensor:
-        """Training rows per (client, label, group); FedAvg only needs each client's sum."""
-        task, of_clients = self.agreed.task, self.members.rows().sum((-1, -2))
-        rows = torch.zeros(len(of_clients), task.labels, task.groups, dtype=torch.int64)
-        rows[:, 0, 0] = of_clients
-        return rows
-
-
-def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> str:
-    """The message that too few sites answered, and how to go on."""
-    said = f" {' '.join(reasons)}" if reasons else ""
-    return (
-        f"Only {found} of the {needed} sites that a round needs took part within {patience:g} seconds.{said} "
-        "Everything up to the last whole round is kept: bring the sites back and run again to go on from there."
-    )
