@@ -147,3 +147,100 @@ def test_where_too_few_members_are_left_after_a_restart_it_stops_at_once_with_th
         UserError, match=r"Only 2 of the 3 sites .* can take part\. The site 'south' .* The site 'west'"
     ):
         coordinate(plan, tmp_path / "run", sites, pause=PAUSE)
+
+
+# Sites that gave no answer when they introduced themselves or were sent the terms
+
+BROKEN = "It cannot import a file that its site.toml lists under 'plugins'; the site's own log says why."
+
+
+def with_broken_plugin(sites: World, name: str) -> bytes:
+    """Let site.toml name a plugin that is no Python; site.toml as it was."""
+    folder = sites.folders[name]
+    file = folder / "site.toml"
+    before = file.read_bytes()
+    file.write_bytes(before.replace(b"plugins = []", b'plugins = ["secret_ward_7.py"]'))
+    (folder / "secret_ward_7.py").write_text("raise ValueError('row 3')")
+    return before
+
+
+def owned(sites: World) -> Any:
+    """Whose key a node has, where that is known."""
+    return {node: name for name, node in sites.nodes.items()}.get
+
+
+def test_a_site_whose_plugin_fails_is_named_with_its_reason_and_without_a_file(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    with_broken_plugin(sites, "west")
+    plan = config(training={"rounds": 1})
+    outcome = coordinate(plan, tmp_path / "run", sites, owned(sites), pause=PAUSE)
+    said = f"The site 'west' did not introduce itself: {BROKEN}"
+    assert outcome.history[0]["answered"] == ["north", "south"]
+    assert events(tmp_path / "run").count(said) == 1
+    assert entry(tmp_path / "run", "west")["refused"] == said
+    assert f"- {said} It was left out." in (tmp_path / "run" / "report.md").read_text()
+    kept = [path for path in (tmp_path / "run").glob("*") if path.suffix in (".json", ".jsonl", ".md")]
+    written = "".join(path.read_text() for path in kept)
+    assert "secret_ward" not in written and "row 3" not in written
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_where_too_few_sites_introduce_themselves_the_run_ends_with_their_reasons(tmp_path: Path, known: bool) -> None:
+    sites = world(tmp_path)
+    for name in ("south", "west"):
+        with_broken_plugin(sites, name)
+    owner = owned(sites) if known else lambda node: None
+    who = ["The site 'south'", "The site 'west'"] if known else [f"The node {sites.nodes[name]}" for name in NAMES[1:3]]
+    with pytest.raises(UserError, match="Only 1 of the 2 sites") as few:
+        coordinate(config(), tmp_path / "run", sites, owner, pause=PAUSE)
+    with_broken_plugin(sites, "north")
+    with pytest.raises(UserError, match="Nothing was trained") as none:
+        coordinate(config(), tmp_path / "other", sites, owner, pause=PAUSE)
+    for ended in (few, none):
+        assert all(f"{one} did not introduce itself: {BROKEN}" in str(ended.value) for one in who)
+    assert "No site came" not in str(none.value)
+
+
+def test_a_site_that_fails_to_describe_its_columns_or_to_answer_the_terms_is_named_too(tmp_path: Path) -> None:
+    sites = world(tmp_path, (90, 70, 80, 60))
+    original, died = sites._answer, Failure("failed", "The site's process died before it answered.")
+
+    def failing(kind: Kind, name: str, message: Message) -> Message | Failure:
+        describing = kind == "hello" and name == "west" and "columns" in message.facts
+        return died if describing or (kind, name) == ("agree", "east") else original(kind, name, message)
+
+    sites._answer = failing  # type: ignore[method-assign]
+    plan = config(NAMES, rules={"min_sites": 3})
+    with pytest.raises(UserError, match="Only 2 of the 3 sites") as few:
+        coordinate(plan, tmp_path / "run", sites, owned(sites), pause=PAUSE)
+    assert f"The site 'west' did not introduce itself: {died.reason}" in str(few.value)
+    assert f"The site 'east' did not agree to the terms: {died.reason}" in str(few.value)
+
+
+def test_a_site_whose_plugin_is_repaired_takes_part_and_is_named_no_more(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    before = with_broken_plugin(sites, "west")
+    in_round(sites, 2, lambda: (sites.folders["west"] / "site.toml").write_bytes(before))
+    outcome = coordinate(config(training={"rounds": 4}), tmp_path / "run", sites, owned(sites), pause=PAUSE)
+    assert ["west" in record["answered"] for record in outcome.history] == [False, False, True, True]
+    assert entry(tmp_path / "run", "west")["refused"] is None
+    assert "did not introduce itself" not in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_a_member_that_fails_when_it_comes_back_is_missed_with_its_reason(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    in_round(sites, 2, lambda: with_broken_plugin(sites, "west"))
+    outcome = coordinate(config(training={"rounds": 4}), tmp_path / "run", sites, owned(sites), pause=PAUSE)
+    assert outcome.history[1]["missed"]["west"] == f"failed: {BROKEN}"
+    assert outcome.history[2]["missed"]["west"] == f"failed: The site 'west' did not introduce itself: {BROKEN}"
+    notes = json.loads((tmp_path / "run" / "result.json").read_text())["notes"]
+    assert any(note.startswith("The metrics are without the site 'west' (failed: ") for note in notes)
+
+
+def test_a_site_that_is_gone_after_it_failed_is_only_not_connected(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    in_round(sites, 2, lambda: with_broken_plugin(sites, "west"))
+    in_round(sites, 4, lambda: sites.away.add("west"))
+    outcome = coordinate(config(training={"rounds": 5}), tmp_path / "run", sites, owned(sites), pause=PAUSE)
+    assert outcome.history[2]["missed"]["west"].startswith("failed: ")
+    assert outcome.history[4]["missed"]["west"] == "lost: The site is not connected."

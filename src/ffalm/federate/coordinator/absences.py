@@ -15,19 +15,24 @@ class Absences:
     earlier: dict[str, str] = field(default_factory=dict)
     """Members that were refused before the coordinator was started again, and have not come back since."""
 
-    def reasons(self) -> dict[str, str]:
-        """The reason of each site that has been left out."""
-        return {**self.earlier, **self.refused}
+    unanswered: dict[int, tuple[str | None, str]] = field(default_factory=dict)
+    """By connected node that did not answer a greeting or the terms: its site, if known, and what happened."""
+
+    def reasons(self, besides: Collection[str] = ()) -> dict[str, str]:
+        """The reason of each site that has been left out, and of each other that gave no answer, except `besides`."""
+        silent = {site or f"node {node}": told for node, (site, told) in self.unanswered.items() if site not in besides}
+        return {**silent, **self.earlier, **self.refused}
 
     def reason(self, site: str) -> str:
         """Why a member cannot be asked now, as rounds record it."""
-        told = self.reasons().get(site)
-        return "lost: The site is not connected." if told is None else f"refused: {told}"
+        if site in self.refused or site in self.earlier:
+            return f"refused: {self.refused.get(site) or self.earlier[site]}"
+        failed = next((told for whose, told in self.unanswered.values() if whose == site), None)
+        return "lost: The site is not connected." if failed is None else f"failed: {failed}"
 
     def present(self, members: Collection[str]) -> list[str]:
         """Those of the members that are not left out."""
-        left_out = self.reasons()
-        return [site for site in members if site not in left_out]
+        return [site for site in members if site not in self.refused and site not in self.earlier]
 
 
 def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> str:

@@ -65,8 +65,8 @@ class Members:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """The reason of each site that takes no part."""
-        return self.absences.reasons()
+        """The reason of each site that takes no part; a member that is only away is missed in single rounds."""
+        return self.absences.reasons(self.counts)
 
     @property
     def agreed(self) -> Agreement:
@@ -124,7 +124,9 @@ class Members:
                     break
             self._wait(self._missing())
         if problem or found is None:
-            raise UserError(f"{problem or 'No site came.'} Nothing was trained; fix that and run again.")
+            told = [problem, *(reason for reason in self.left_out.values() if reason not in problem)]
+            why = " ".join(told).strip() or "No site came."
+            raise UserError(f"{why} Nothing was trained; fix that and run again.")
         self._stop_where_misfit()
         self.agreement = found
         for site, reason in self.refused.items():
@@ -165,13 +167,13 @@ class Members:
                 break
             self._wait(missing)
         self._stop_where_misfit()
+        reasons = list(self.absences.reasons().values())
         if possible < rules.min_sites:
             raise UserError(
                 f"Only {possible} of the {rules.min_sites} sites that a round needs can take part. "
-                f"{' '.join(self.refused.values())} Fix that and run again; what was trained is kept."
+                f"{' '.join(reasons)} Fix that and run again; what was trained is kept."
             )
         if few:
-            reasons = list(self.left_out.values())
             raise UserError(too_few(len(present), rules.min_sites, rules.patience, reasons))
 
     def _awaited(self, present: Collection[str], few: bool) -> Collection[str]:
@@ -220,7 +222,7 @@ class Members:
     def _attempt(self) -> tuple[Agreement | None, str]:
         """The agreement of the sites so far, or the problem that prevents one."""
         if not self._told:
-            return None, next(iter(self.refused.values()), "")
+            return None, ""
         for site in self._told:  # what was odd among fewer sites may be usual among more
             self.refused.pop(site, None)
         try:
@@ -259,6 +261,8 @@ class Members:
         """Drop the nodes that are gone and greet those that are new."""
         present = set(self._sites.present())
         self._ignored &= present
+        for node in self.absences.unanswered.keys() - present:
+            del self.absences.unanswered[node]
         self._nodes = {site: node for site, node in self._nodes.items() if node in present}
         known = {*self._nodes.values(), *self._ignored}
         now = time.monotonic()
@@ -287,15 +291,15 @@ class Members:
 
     def _hear(self, node: int, answer: Message | Failure) -> None:
         if isinstance(answer, Failure):
-            owner = self._owner(node)
-            who = f"The node {node}" if owner is None else f"The site {owner!r}"
-            self._say("meeting", f"{who} did not introduce itself: {answer.reason}")
+            owner = self._owner(node) or next((site for site, its in self._nodes.items() if its == node), None)
+            self._note_unanswered("meeting", node, owner, f"did not introduce itself: {answer.reason}")
             if answer.kind == "late":
                 self._silent[node] = time.monotonic() + min(_SILENCE, self._config.rules.patience)
             for site in [site for site, its in self._nodes.items() if its == node]:
                 self.forget(site)
                 self._forget_description(site)
             return
+        self.absences.unanswered.pop(node, None)
         site = printable(str(answer.facts.get("name", "")))
         if self._nodes.get(site, node) != node:
             self._say(
@@ -371,8 +375,9 @@ class Members:
     def _admit(self, site: str, answer: Message | Failure, key: str) -> None:
         self._current.discard(site)
         if isinstance(answer, Failure):
+            node = self._nodes[site]
+            self._note_unanswered("agreeing", node, site, f"did not agree to the terms: {answer.reason}")
             self.forget(site)
-            self._say("agreeing", f"The site {site!r} did not agree to the terms: {answer.reason}")
             return
         try:
             if "misfit" in answer.facts:
@@ -389,6 +394,12 @@ class Members:
         self._current.add(site)
         self._noted.pop(site, None)
         self._say("agreeing", f"The site {site!r} takes part with {counts.rows} training rows.")
+
+    def _note_unanswered(self, state: str, node: int, site: str | None, what: str) -> None:
+        """Note that a node gave no answer, and tell it."""
+        who = f"The node {node}" if site is None else f"The site {site!r}"
+        self.absences.unanswered[node] = site, f"{who} {what}"
+        self._note(state, site or who, f"{who} {what}")
 
     def _note(self, state: str, site: str, sentence: str) -> None:
         """Tell something of a site, once: it is asked again at every look, and mostly says the same."""
