@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 class Absences:
     """The sites of one run that take no part now, with reasons."""
 
+    order: tuple[str, ...] = ()
+    """All sites, in the order in which reasons are told."""
     refused: dict[str, str] = field(default_factory=dict)
     """Sites whose file does not fit, or that do not accept the terms."""
     earlier: dict[str, str] = field(default_factory=dict)
@@ -21,7 +23,8 @@ class Absences:
     def reasons(self, besides: Collection[str] = ()) -> dict[str, str]:
         """The reason of each site that has been left out, and of each other that gave no answer, except `besides`."""
         silent = {site or f"node {node}": told for node, (site, told) in self.unanswered.items() if site not in besides}
-        return {**silent, **self.earlier, **self.refused}
+        found = {**silent, **self.earlier, **self.refused}
+        return {site: found[site] for site in (*self.order, *found) if site in found}
 
     def reason(self, site: str) -> str:
         """Why a member cannot be asked now, as rounds record it."""

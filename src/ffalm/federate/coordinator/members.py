@@ -16,8 +16,9 @@ import ffalm
 from ffalm.engines.remote.message import Fact, Failure, Message, Sites, printable
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.absences import Absences, too_few
-from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit, without_small_groups
+from ffalm.federate.coordinator.agreement import Agreement, NoneFits, agree, common_kinds, misfit, without_small_groups
 from ffalm.federate.coordinator.robust_aggregation import capped
+from ffalm.federate.coordinator.strangers import stranger
 from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.description import Description
 from ffalm.federate.federation_config import FederationConfig, SharedTable
@@ -46,7 +47,7 @@ class Members:
         self._sites, self._config, self._owner, self._say, self._pause = sites, config, owner, say, pause
         self.agreement: Agreement | None = None
         self.counts: dict[str, Counts] = {}  # of members
-        self.absences = Absences()
+        self.absences = Absences(config.sites)
         self.versions: dict[str, str] = {}  # of ffalm at the sites
         self._nodes: dict[str, int] = {}
         self._holds: dict[str, str] = {}  # the key of the terms that a site holds
@@ -113,7 +114,7 @@ class Members:
         few sites would pass for those of most sites.
         """
         until = time.monotonic() + self._config.rules.patience
-        waits = self._config.rules.misfit == "wait"  # a fixed file may solve the problem
+        waits, problem = self._config.rules.misfit == "wait", ""  # a fixed file may solve the problem
         while True:
             self._meet(describe=True)
             over = time.monotonic() >= until
@@ -122,6 +123,9 @@ class Members:
                 found, problem = self._attempt()
                 if over or not (self._missing() or (waits and (problem or self.refused))):
                     break
+            if waits and problem:  # it may be in any file
+                problem = ""
+                self._ask_again(list(self._told))
             self._wait(self._missing())
         if problem or found is None:
             told = [problem, *(reason for reason in self.left_out.values() if reason not in problem)]
@@ -227,6 +231,9 @@ class Members:
             self.refused.pop(site, None)
         try:
             found, wrong = agree(self._config, self._told)
+        except NoneFits as error:
+            self.refused.update(error.misfits)
+            return None, str(error)
         except UserError as error:
             return None, str(error)
         self.refused.update(wrong)
@@ -251,11 +258,15 @@ class Members:
         names = ", ".join([*missing, *(self.refused if self._must_wait() else ())])
         self._say("waiting", f"Waiting for {names or 'more sites'}, {self._config.rules.patience:g} seconds at most.")
         if self._must_wait():
-            for site in list(self.refused):
-                self.forget(site)
-                self._forget_description(site)
-                self.refused.pop(site)
+            self._ask_again(list(self.refused))
         time.sleep(self._pause)
+
+    def _ask_again(self, sites: Iterable[str]) -> None:
+        """Let sites introduce themselves and describe their data anew."""
+        for site in sites:
+            self.forget(site)
+            self._forget_description(site)
+            self.refused.pop(site, None)
 
     def _meet(self, describe: bool) -> None:
         """Drop the nodes that are gone and greet those that are new."""
@@ -307,7 +318,7 @@ class Members:
                 f"A second node introduces itself as the site {site!r}: it must wait until the first is gone.",
             )
             return
-        problem = self._stranger(node, site)
+        problem = stranger(self._config, site, self._owner(node))
         if problem:
             self._ignored.add(node)
             self._say("meeting", problem)
@@ -346,20 +357,6 @@ class Members:
             self._forget_description(site)
             self.refused[site] = f"The site {site!r} cannot take part: {error}"
             self._note("meeting", site, self.refused[site])
-
-    def _stranger(self, node: int, site: str) -> str:
-        """Why a node is none of our sites; empty if it is one."""
-        if site not in self._config.sites:
-            return (
-                f"A node introduces itself as the site {site!r}, which federation.toml does not list: it is left out. "
-                "If it was added since this training was started, stop the training and run it again."
-            )
-        if site in self._config.removed:
-            return f"The site {site!r} was removed from the federation: it is left out."
-        owner = self._owner(node)
-        if owner not in (None, site):
-            return f"A node introduces itself as the site {site!r}, but has the key of {owner!r}: it is left out."
-        return ""
 
     def _bind(self, sites: Iterable[str]) -> None:
         """Send the terms, and admit the sites that accept them."""
