@@ -20,6 +20,9 @@ from ffalm.federate.terms import SiteTerms, first_run
 from ffalm.studies.store import locked
 from ffalm.system.files import read_json, write_private
 
+MIN_GROUP = "min_group"
+"""The number beside a question's tensors that a site's own site.toml may change."""
+
 _NUMBERS = "clients"  # an entry of the file beside the purposes
 _MOST_RANGES = 3  # choices of the ranges of a secure sum, for each question
 _MOST_FLOORS = 3  # values of `min_group` for which a site describes its rows
@@ -55,11 +58,18 @@ class AnswerLedger:
             require_public(others < most[1], "This site has answered as many questions of this kind as a run may ask.")
         asked: dict[str, Any] = {f"under {name}": value for name, value in (under or {}).items()}
         asked["question"] = f"{self._terms.run_key} {digest(tensors)}"
-        self._note(
-            self._training + purpose,
-            asked,
-            f"This site has answered the question {purpose!r} of this run for another model or other terms: put back "
-            "what was changed in federation.toml, or move the coordinator's run folder away to start a new run.",
+        before = self._note(self._training + purpose, asked)
+        answered, floor = f"This site has answered the question {purpose!r} of this run", f"under {MIN_GROUP}"
+        require_public(
+            before.keys() != {floor},  # which may be the site's own, so that nothing changed in federation.toml
+            f"{answered} under {MIN_GROUP} = {before.get(floor)}, and is asked it again under {MIN_GROUP} = "
+            f"{asked.get(floor)}: put {before.get(floor)} back under [rules] of federation.toml, or in this site's "
+            "site.toml if it was changed there, until this question is answered.",
+        )
+        require_public(
+            not before,
+            f"{answered} for another model or other terms: put back what was changed in federation.toml, or move the "
+            "coordinator's run folder away to start a new run.",
         )
 
     def answered(self, purpose: str, tensors: Mapping[str, Mapping[str, Tensor]]) -> bool:
@@ -82,7 +92,8 @@ class AnswerLedger:
             f"This site has answered the question {purpose!r} of this run with its share of the noise of {first} "
             f"sites, and this sum may be of {now}: bring the sites back that were asked then.",
         )
-        self._note(own, {"fewest": first}, "This site has answered this question with another share of noise.")
+        before = self._note(own, {"fewest": first})
+        require_public(not before, "This site has answered this question with another share of noise.")
         return first
 
     def ranged(self, purpose: str, ranges: Sequence[float]) -> None:
@@ -110,10 +121,9 @@ class AnswerLedger:
 
         Otherwise two sums over the same numbers could be over different sites.
         """
-        self._note(
-            _NUMBERS,
-            {str(client): name for client, name in names.items()},
-            "The coordinator lists other sites under the numbers that some had before in this run.",
+        before = self._note(_NUMBERS, {str(client): name for client, name in names.items()})
+        require_public(
+            not before, "The coordinator lists other sites under the numbers that some had before in this run."
         )
 
     def summed(self, purpose: str, clients: Collection[int], dishonest: Mapping[int, str] | None = None) -> None:
@@ -143,12 +153,15 @@ class AnswerLedger:
             noted = read_json(self._file)
         return noted
 
-    def _note(self, purpose: str, values: Mapping[str, Any], refusal: str) -> None:
+    def _note(self, purpose: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Note values of a purpose; if some were others before, note none and return what these were."""
         with locked(self._folder, "answered"):
             noted = self._noted()
             known = noted.setdefault(purpose, {})
-            require_public(all(known.setdefault(what, value) == value for what, value in values.items()), refusal)
-            self._write(noted)
+            before = {what: known[what] for what, value in values.items() if known.setdefault(what, value) != value}
+            if not before:
+                self._write(noted)
+            return before
 
     def _write(self, noted: Mapping[str, Any]) -> None:
         self._file.parent.mkdir(mode=0o700, exist_ok=True)

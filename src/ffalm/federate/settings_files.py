@@ -15,6 +15,7 @@ from ffalm.settings import to_plain
 from ffalm.system import toml
 from ffalm.system.files import write_atomic
 
+_BAD_PLUGIN = "It cannot import a file that its site.toml lists under 'plugins'; the site's own log says why."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -34,7 +35,7 @@ class SettingsFile(ABC):
         except UserError as error:
             if str(file) in str(error):
                 raise
-            raise UserError(f"{error} (In {file}.)") from None
+            raise UserError(f"{error} (In {file}.)", error.public) from None
 
     def settings(self) -> dict[str, Any]:
         """The complete nested settings: `parse` gives the object back, whatever the defaults become."""
@@ -46,12 +47,15 @@ class SettingsFile(ABC):
 
 
 def imported_plugins(settings: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:
-    """The paths of the plugin files, after each is imported."""
+    """The paths of the plugin files, after each is imported. An error may leave a site without its file and text."""
     named = settings.get("plugins", ())
     require(isinstance(named, list | tuple), f"The setting 'plugins' must be a list of files; got {short_repr(named)}.")
     paths = [(folder or Path()) / Path(str(name)).expanduser() for name in named]
     for path in paths:
-        import_plugin(path)
+        try:
+            import_plugin(path)
+        except UserError as error:
+            raise UserError(str(error), _BAD_PLUGIN) from error
     return tuple(str(path) for path in paths)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from tests.federate.makers import NAMES, World, after, config, people, site_folder, world
 
@@ -78,6 +79,73 @@ def test_if_too_few_sites_accept_the_terms_it_stops_at_once_with_their_reasons(t
         coordinate(config(rules={"patience": 600.0}), tmp_path / "run", sites, pause=0.001)
     outcome = coordinate(config(rules={"min_sites": 1}, training={"rounds": 1}), tmp_path / "other", sites, pause=0.001)
     assert outcome.history[0]["answered"] == ["north"]
+
+
+EACH = ("age", "hours", "job")
+LISTED = [
+    ({"groups": ["a", "b"]}, "The site {!r} has the group 'female', 'male'; the federation knows 'a', 'b'."),
+    (
+        {"label_values": ["good", "bad"], "favourable": "good"},
+        "The site {!r} has the label 'no', 'yes'; the federation knows 'bad', 'good'.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "difference"), LISTED, ids=["groups", "labels"])
+def test_where_no_site_has_what_federation_toml_lists_it_stops_at_once_with_each_difference(
+    tmp_path: Path, data: dict[str, Any], difference: str
+) -> None:
+    plan = config(rules={"patience": 600.0}, data=data)
+    each = " ".join(difference.format(name) for name in NAMES[:3])
+    with pytest.raises(UserError) as ended:
+        coordinate(plan, tmp_path / "run", world(tmp_path), pause=0.001)
+    assert str(ended.value) == f"{each} Nothing was trained; fix that and run again."
+
+
+def test_where_each_site_lacks_a_column_of_most_it_stops_at_once_with_each_column(tmp_path: Path) -> None:
+    frames = {name: people(80, 1).drop(columns=column) for name, column in zip(NAMES, EACH, strict=False)}
+    folders = {name: site_folder(tmp_path, name, frame) for name, frame in frames.items()}
+    lacks = r"'north' lacks the column 'age'.* 'south' lacks the column 'hours'.* 'west' lacks the column 'job'"
+    with pytest.raises(UserError, match=lacks):
+        coordinate(config(rules={"patience": 600.0}), tmp_path / "run", World(folders), pause=0.001)
+
+
+def test_where_no_column_is_common_it_stops_at_once_with_each_sites_columns(tmp_path: Path) -> None:
+    frames = {name: people(80, 1)[["sex", "loan", own]] for name, own in zip(NAMES, EACH, strict=False)}
+    folders = {name: site_folder(tmp_path, name, frame) for name, frame in frames.items()}
+    plan = config(rules={"patience": 600.0}, data={"use_group_as_feature": False})
+    each = r"common\. The site 'north' has 'age'\. The site 'south' has 'hours'\. The site 'west' has 'job'\. Nothing"
+    with pytest.raises(UserError, match=each):
+        coordinate(plan, tmp_path / "run", World(folders), pause=0.001)
+
+
+def test_where_no_site_can_read_its_file_each_is_named_in_the_order_of_the_sites(tmp_path: Path) -> None:
+    folders = {name: site_folder(tmp_path, name, None) for name in NAMES[:3]}
+    each = " ".join(f"The site {name!r} cannot take part: Its data file does not exist." for name in NAMES[:3])
+    with pytest.raises(UserError) as ended:
+        coordinate(config(rules={"patience": 600.0}), tmp_path / "run", World(folders), pause=0.001)
+    assert str(ended.value) == f"{each} Nothing was trained; fix that and run again."
+
+
+@pytest.mark.parametrize("problem", ["each lacks a column", "all have one label"])
+def test_a_federation_that_waits_asks_all_again_where_none_fits(tmp_path: Path, problem: str) -> None:
+    """That all have one label is no single site's misfit."""
+    sites = world(tmp_path)
+    good = {name: pd.read_csv(folder / "rows.csv") for name, folder in sites.folders.items()}
+
+    def write(frames: dict[str, pd.DataFrame]) -> None:
+        for name, frame in frames.items():
+            frame.to_csv(sites.folders[name] / "rows.csv", index=False)
+
+    if problem == "all have one label":
+        write({name: frame.assign(loan="yes") for name, frame in good.items()})
+    else:
+        write({name: good[name].drop(columns=column) for name, column in zip(good, EACH, strict=True)})
+
+    after(4, lambda: write(good), sites)
+    plan = config(rules={"misfit": "wait", "patience": 5.0}, training={"rounds": 1})
+    outcome = coordinate(plan, tmp_path / "run", sites, pause=0.001)
+    assert outcome.history[0]["answered"] == ["north", "south", "west"]
 
 
 def test_a_misfit_that_fixes_its_file_and_comes_back_takes_part(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.federate.secure.parties import Attempt, PlainSigner, attempt
 from ffalm.config import entry_of
 from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.errors import PublicError, UserError
+from ffalm.federate.answer_ledger import AnswerLedger
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.keys import NodeSigner, write_key_pair
@@ -185,7 +187,38 @@ def test_the_same_round_with_another_largest_weight_is_not_answered(tmp_path: Pa
 def test_the_same_round_with_another_min_group_is_not_answered(tmp_path: Path) -> None:
     """The difference would be the Tally of the cells that are told under one of the two alone."""
     sites = asked_again(tmp_path, plan(min_group=2))
-    assert len(sites.refusals) == 3 and all("the question 'train 1'" in why for why in sites.refusals.values())
+    told = (
+        "This site has answered the question 'train 1' of this run under min_group = 0, and is asked it again under "
+        "min_group = 2: put 0 back under [rules] of federation.toml, or in this site's site.toml if it was changed "
+        "there, until this question is answered."
+    )
+    assert sites.refusals == dict.fromkeys(sites.folders, told)
+
+
+def test_a_site_whose_own_min_group_has_changed_names_both_until_the_next_question(tmp_path: Path) -> None:
+    """Between two attempts at a round the site reports its rows again, but answers this round under the first alone."""
+    folders, asked = keyed(tmp_path, 4), plan(min_sites=2)
+    asked = replace(asked, sites=tuple(folders), training=replace(asked.training, rounds=2))
+    sites = World(folders)
+    sites.kill = ("after", 5)  # the masked answers to round 1
+    with pytest.raises(Killed):
+        coordinate(asked, tmp_path / "run", sites, pause=0.001)
+    assert sites.asked[5][0] == "train"
+    sites.kill = None
+    own = folders["north"] / "site.toml"
+    own.write_text(own.read_text().replace("min_group = 0", "min_group = 7"))
+    assert led(tmp_path, sites, asked) == ""
+    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert "of this run under min_group = 0, and is asked it again under min_group = 7" in history[0]["missed"]["north"]
+    assert history[1]["answered"] == list(folders)
+
+
+def test_another_model_is_refused_as_such_under_another_min_group_too(tmp_path: Path) -> None:
+    """What is to be put back is then more than min_group."""
+    ledger = AnswerLedger(tmp_path, SimpleNamespace(run="a run", run_key="terms"))  # type: ignore[arg-type]
+    ledger.question("score", {"model": {"weight": torch.zeros(1)}}, under={"min_group": 0})
+    with pytest.raises(PublicError, match="for another model or other terms"):
+        ledger.question("score", {"model": {"weight": torch.ones(1)}}, under={"min_group": 2})
 
 
 def test_a_round_is_asked_again_with_the_weights_that_it_was_asked_with_first(tmp_path: Path) -> None:

@@ -239,6 +239,18 @@ def test_a_site_trains_by_no_terms_but_those_it_was_told(tmp_path: Path) -> None
         answer("hello", Message(), {})
 
 
+def test_a_site_whose_min_group_has_changed_since_it_reported_its_rows_says_both(tmp_path: Path) -> None:
+    folder = site_folder(tmp_path, "north", people(100, 4))
+    plan = config(("north",), rules={"min_sites": 1})
+    terms, _ = agreed(folder, plan)
+    (folder / "site.toml").write_text((folder / "site.toml").read_text().replace("min_group = 0", "min_group = 6"))
+    told = "reported its rows under min_group = 0, and min_group is 6 now: it must agree again"
+    with pytest.raises(UserError, match=told):
+        answer("train", asked(terms, plan), {"site": str(folder)})
+    answer("agree", Message(facts={"terms": terms.to_text()}), {"site": str(folder)})
+    answer("train", asked(terms, plan), {"site": str(folder)})
+
+
 def test_training_does_not_import_pandas_once_rows_are_kept(tmp_path: Path) -> None:
     code = "import sys, ffalm.federate.site.answering; sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -97,12 +97,22 @@ class Agreement:
             raise UserError(f"The agreement {file} cannot be read ({error}): restore the file.") from None
 
 
+class NoneFits(UserError):
+    """No site fits; `misfits` has each one's differences."""
+
+    def __init__(self, misfits: dict[str, str]) -> None:
+        super().__init__(" ".join(misfits.values()))
+        self.misfits = misfits
+
+
 def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Agreement, dict[str, str]]:
-    """The agreement of the sites that fit, and why each of the others does not fit."""
+    """The agreement of the sites that fit, and why each of the others does not fit; raises `NoneFits` if none does."""
+    require(bool(told), "No site has said what its file looks like.")
     told = {site: told[site] for site in config.sites if site in told}
     misfits = {site: _wrong_source(site, one, config.data) for site, one in told.items()}
     alike = {site: one for site, one in told.items() if not misfits[site]}
-    require(bool(alike), next(iter(misfits.values()), "No site has said what its file looks like."))
+    if not alike:
+        raise NoneFits(misfits)
     kinds = common_kinds(config, alike)
     labels = _label_names(config.data, list(alike.values()))
     fixed = tuple(as_text(group) for group in config.data.groups)
@@ -113,6 +123,8 @@ def agree(config: FederationConfig, told: Mapping[str, Description]) -> tuple[Ag
     for site, reason in _out_of_scale({site: alike[site] for site in alike if not misfits[site]}, config).items():
         misfits[site] = reason
     fitting = [one for site, one in alike.items() if not misfits[site]]
+    if not fitting:
+        raise NoneFits(misfits)
     require(len(groups) >= 2, f"All sites together have only one group, {listed(list(groups))}: list more in `groups`.")
     ungrouped = any(one.ungrouped or any(place_of(group, groups) < 0 for group in one.groups) for one in fitting)
     task = Task(config.name, config.data.label, ", ".join(config.data.group_columns), labels, groups, len(labels) - 1)
@@ -217,7 +229,8 @@ def common_kinds(config: FederationConfig, told: Mapping[str, Description]) -> d
 
     A column that exactly half of the sites have is used if the first site has it.
     """
-    tables = [told[site].kinds or {} for site in config.sites if site in told and told[site].kinds is not None]
+    kinds = {site: told[site].kinds for site in config.sites if site in told}
+    tables = [table for table in kinds.values() if table is not None]
     if not tables or isinstance(config.data, SharedImages):
         return None
     listed_ones = config.data.columns
@@ -229,7 +242,8 @@ def common_kinds(config: FederationConfig, told: Mapping[str, Description]) -> d
             common[name] = Counter(having).most_common(1)[0][0]
     missing = sorted(set(listed_ones) - common.keys())
     require(not missing, f"No site has the columns {', '.join(missing)}, which `columns` in federation.toml lists.")
-    require(bool(common), "The sites' tables have no feature column in common.")
+    each = " ".join(f"The site {site!r} has {listed(list(table or ())) or 'none'}." for site, table in kinds.items())
+    require(bool(common), f"The sites' tables have no feature column in common. {each}")
     return common
 
 
@@ -239,7 +253,6 @@ def _summed(told: Sequence[Description], kinds: Mapping[str, ColumnKind], max_sh
     In a column's mean and spread no site counts for more than `max_share` of all rows.
     """
     tables = [one.columns.columns for one in told if one.columns is not None]
-    require(bool(tables), "No site's table fits the federation.")
     summaries = [TableSummary({name: table[name] for name in kinds}) for table in tables]
     if max_share < 1:
         columns = {name: _bounded([table[name] for table in tables], max_share) for name in kinds}

@@ -193,8 +193,8 @@ class Auditor(Coordinator):
         own = {site: parts[0].own[site].tally + parts[1].own[site].tally for site in known}
         metrics = {site: one.excluding(task.excluded).metrics(task.favourable) for site, one in own.items()}
         missing = {**clients.missed, **clients.quarantined}
-        self._log.write_sites(task, members.counts, members.refused, metrics)
-        notes = notes_on(scored, members.counts, tally, task, members.refused, missing, [])
+        self._log.write_sites(task, members.counts, members.left_out, metrics)
+        notes = notes_on(scored, members.counts, tally, task, members.left_out, missing, [])
         for site in scored:
             hidden = cells(members.counts[site].withheld["validation"], task)
             if hidden:

@@ -133,14 +133,15 @@ class Coordinator:
             members.agreement = replace(before, sites=self._config.sites)
             if members.agreement != before:
                 run_log.keep_agreement(members.agreement)
-            kept = run_log.counts(before.task)
+            kept, refused = run_log.counts(before.task), run_log.refused()
             members.counts = {site: kept[site] for site in kept if site not in self._config.removed}
+            members.absences.earlier.update({site: refused[site] for site in members.counts if site in refused})
         members.gather()
         keep_versions(self._run.path, members.versions)
         self._config.algorithm.start(members.agreed.task, members.rows())  # raises if it cannot be used for this task
         if self._privacy is not None:
             Mechanism.check(self._config.algorithm)
-        run_log.keep_members(members.agreed, members.counts, members.refused)
+        run_log.keep_members(members.agreed, members.counts, members.left_out)
 
     def _train(self, clients: SiteClients | SecureClients, start: Snapshot | None) -> tuple[Snapshot, str | None]:
         """The remaining rounds. After each one, sites that have joined or returned are admitted."""
@@ -155,7 +156,7 @@ class Coordinator:
             before = len(members.counts)
             members.settle()
             if len(members.counts) > before:
-                run_log.keep_members(members.agreed, members.counts, members.refused)
+                run_log.keep_members(members.agreed, members.counts, members.left_out)
         return now, None
 
     def _round(self, clients: SiteClients | SecureClients, now: Snapshot | None) -> Round:
@@ -173,7 +174,7 @@ class Coordinator:
             run_log.complete(done.snapshot.round - 1, clients.scored, task)
         seen = {"answered": list(answered), "missed": clients.missed, "quarantined": clients.quarantined}
         run_log.add({**done.record, **seen, "known": known})
-        run_log.write_sites(task, members.counts, members.refused)
+        run_log.write_sites(task, members.counts, members.left_out)
         run_log.say(
             "training", f"Round {done.snapshot.round} of {config.training.rounds}: {', '.join(answered)} took part."
         )
@@ -215,7 +216,7 @@ class Coordinator:
         missing = {**clients.missed, **clients.quarantined}
         histograms, rules, told = self._blind(clients.histograms, final, scored)
         answered = site_facts(config, task, histograms, missing, rules)
-        run_log.write_sites(task, members.counts, members.refused, own, answered)
+        run_log.write_sites(task, members.counts, members.left_out, own, answered)
         result = Result(
             test=tally.metrics(task.favourable) if scored else dict.fromkeys(tally.metrics(), math.nan),
             history=run_log.history,
@@ -225,7 +226,7 @@ class Coordinator:
             clients=[own.get(site, {}) for site in config.sites],
             seed=config.seed,
             notes=[
-                *notes_on(scored, members.counts, tally, task, members.refused, missing, run_log.history),
+                *notes_on(scored, members.counts, tally, task, members.left_out, missing, run_log.history),
                 *told,
                 *notes,
             ],

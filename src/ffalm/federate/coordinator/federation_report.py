@@ -65,7 +65,11 @@ def notes_on(
             f"No site sends any test row with {cell}: metrics that compare it are undefined (NaN)."
             for cell in cells(tally.compared().count == 0, task)
         ]
-    notes += [f"The metrics are without the site {site!r} ({reason})." for site, reason in missing.items()]
+    notes += [
+        f"The metrics are without the site {site!r} ({reason})."
+        for site, reason in missing.items()
+        if site not in refused
+    ]
     return [*notes, *absences(history)]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,12 +15,13 @@ from torch import Tensor
 import ffalm
 from ffalm.engines.remote.message import Fact, Failure, Message, Sites, printable
 from ffalm.errors import UserError
-from ffalm.federate.coordinator.agreement import Agreement, agree, common_kinds, misfit, without_small_groups
+from ffalm.federate.coordinator.absences import Absences, too_few
+from ffalm.federate.coordinator.agreement import Agreement, NoneFits, agree, common_kinds, misfit, without_small_groups
 from ffalm.federate.coordinator.robust_aggregation import capped
-from ffalm.federate.coordinator.update_validation import PARTS, Counts
+from ffalm.federate.coordinator.strangers import stranger
+from ffalm.federate.coordinator.update_validation import Counts
 from ffalm.federate.description import Description
 from ffalm.federate.federation_config import FederationConfig, SharedTable
-from ffalm.federate.terms import group_run
 from ffalm.settings import to_plain
 
 _GREETING = 60.0  # seconds that a node has to say who it is
@@ -47,7 +47,7 @@ class Members:
         self._sites, self._config, self._owner, self._say, self._pause = sites, config, owner, say, pause
         self.agreement: Agreement | None = None
         self.counts: dict[str, Counts] = {}  # of members
-        self.refused: dict[str, str] = {}  # why a site's file does not fit
+        self.absences = Absences(config.sites)
         self.versions: dict[str, str] = {}  # of ffalm at the sites
         self._nodes: dict[str, int] = {}
         self._holds: dict[str, str] = {}  # the key of the terms that a site holds
@@ -57,6 +57,17 @@ class Members:
         self._ignored: set[int] = set()  # nodes that are none of our sites
         self._keys: dict[str, str] = {}  # of each site's terms
         self._silent: dict[int, float] = {}  # nodes that gave no greeting in time, and when to try again
+        self._noted: dict[str, str] = {}  # what was told last of a site
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why a site's file does not fit, or which terms it does not accept."""
+        return self.absences.refused
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The reason of each site that takes no part; a member that is only away is missed in single rounds."""
+        return self.absences.reasons(self.counts)
 
     @property
     def agreed(self) -> Agreement:
@@ -103,7 +114,7 @@ class Members:
         few sites would pass for those of most sites.
         """
         until = time.monotonic() + self._config.rules.patience
-        waits = self._config.rules.misfit == "wait"  # a fixed file may solve the problem
+        waits, problem = self._config.rules.misfit == "wait", ""  # a fixed file may solve the problem
         while True:
             self._meet(describe=True)
             over = time.monotonic() >= until
@@ -112,9 +123,14 @@ class Members:
                 found, problem = self._attempt()
                 if over or not (self._missing() or (waits and (problem or self.refused))):
                     break
+            if waits and problem:  # it may be in any file
+                problem = ""
+                self._ask_again(list(self._told))
             self._wait(self._missing())
         if problem or found is None:
-            raise UserError(f"{problem or 'No site came.'} Nothing was trained; fix that and run again.")
+            told = [problem, *(reason for reason in self.left_out.values() if reason not in problem)]
+            why = " ".join(told).strip() or "No site came."
+            raise UserError(f"{why} Nothing was trained; fix that and run again.")
         self._stop_where_misfit()
         self.agreement = found
         for site, reason in self.refused.items():
@@ -138,14 +154,16 @@ class Members:
     def gather(self) -> None:
         """Wait for all members while patience lasts; enough of them must have agreed.
 
-        If too many sites are refused, and the federation does not wait for their files to be fixed, stop at once.
+        A member that is refused is not waited for. If too many sites are, and the federation does not wait for their
+        files to be fixed, stop at once.
         """
         rules = self._config.rules
         until = time.monotonic() + rules.patience
         while True:
             self.settle()
-            missing = [site for site in self.counts if self.node(site) is None]
-            few = len(self.counts) < rules.min_sites
+            present = self.absences.present(self.counts)
+            few = len(present) < rules.min_sites
+            missing = [site for site in self._awaited(present, few) if self.node(site) is None]
             if not missing and not few and not self._must_wait():
                 return
             possible = len({*self.counts, *self._config.active} - self.refused.keys())
@@ -153,13 +171,23 @@ class Members:
                 break
             self._wait(missing)
         self._stop_where_misfit()
+        reasons = list(self.absences.reasons().values())
         if possible < rules.min_sites:
             raise UserError(
                 f"Only {possible} of the {rules.min_sites} sites that a round needs can take part. "
-                f"{' '.join(self.refused.values())} Fix that and run again; what was trained is kept."
+                f"{' '.join(reasons)} Fix that and run again; what was trained is kept."
             )
         if few:
-            raise UserError(too_few(len(self.counts), rules.min_sites, rules.patience, list(self.refused.values())))
+            raise UserError(too_few(len(present), rules.min_sites, rules.patience, reasons))
+
+    def _awaited(self, present: Collection[str], few: bool) -> Collection[str]:
+        """The members to wait for: not those that are refused.
+
+        Nor those that were refused before a restart and are gone, unless the others are too few or `misfit` is "wait".
+        """
+        if few or self._config.rules.misfit == "wait":
+            return [site for site in self.counts if site not in self.refused]
+        return present
 
     def settle(self) -> None:
         """Greet new nodes, admit the sites that fit, and send the terms to members that do not hold them."""
@@ -198,14 +226,17 @@ class Members:
     def _attempt(self) -> tuple[Agreement | None, str]:
         """The agreement of the sites so far, or the problem that prevents one."""
         if not self._told:
-            return None, next(iter(self.refused.values()), "")
+            return None, ""
         for site in self._told:  # what was odd among fewer sites may be usual among more
             self.refused.pop(site, None)
         try:
             found, wrong = agree(self._config, self._told)
+        except NoneFits as error:
+            self.refused.update(error.misfits)
+            return None, str(error)
         except UserError as error:
             return None, str(error)
-        self.refused |= wrong
+        self.refused.update(wrong)
         return found, ""
 
     def _missing(self) -> list[str]:
@@ -227,16 +258,22 @@ class Members:
         names = ", ".join([*missing, *(self.refused if self._must_wait() else ())])
         self._say("waiting", f"Waiting for {names or 'more sites'}, {self._config.rules.patience:g} seconds at most.")
         if self._must_wait():
-            for site in list(self.refused):
-                self.forget(site)
-                self._forget_description(site)
-                self.refused.pop(site)
+            self._ask_again(list(self.refused))
         time.sleep(self._pause)
+
+    def _ask_again(self, sites: Iterable[str]) -> None:
+        """Let sites introduce themselves and describe their data anew."""
+        for site in sites:
+            self.forget(site)
+            self._forget_description(site)
+            self.refused.pop(site, None)
 
     def _meet(self, describe: bool) -> None:
         """Drop the nodes that are gone and greet those that are new."""
         present = set(self._sites.present())
         self._ignored &= present
+        for node in self.absences.unanswered.keys() - present:
+            del self.absences.unanswered[node]
         self._nodes = {site: node for site, node in self._nodes.items() if node in present}
         known = {*self._nodes.values(), *self._ignored}
         now = time.monotonic()
@@ -265,15 +302,15 @@ class Members:
 
     def _hear(self, node: int, answer: Message | Failure) -> None:
         if isinstance(answer, Failure):
-            owner = self._owner(node)
-            who = f"The node {node}" if owner is None else f"The site {owner!r}"
-            self._say("meeting", f"{who} did not introduce itself: {answer.reason}")
+            owner = self._owner(node) or next((site for site, its in self._nodes.items() if its == node), None)
+            self._note_unanswered("meeting", node, owner, f"did not introduce itself: {answer.reason}")
             if answer.kind == "late":
                 self._silent[node] = time.monotonic() + min(_SILENCE, self._config.rules.patience)
             for site in [site for site, its in self._nodes.items() if its == node]:
                 self.forget(site)
                 self._forget_description(site)
             return
+        self.absences.unanswered.pop(node, None)
         site = printable(str(answer.facts.get("name", "")))
         if self._nodes.get(site, node) != node:
             self._say(
@@ -281,7 +318,7 @@ class Members:
                 f"A second node introduces itself as the site {site!r}: it must wait until the first is gone.",
             )
             return
-        problem = self._stranger(node, site)
+        problem = stranger(self._config, site, self._owner(node))
         if problem:
             self._ignored.add(node)
             self._say("meeting", problem)
@@ -291,6 +328,7 @@ class Members:
         if back:
             self._compare_versions(site, printable(str(answer.facts.get("version", "before 0.3"))))
         self._nodes[site] = node
+        self.absences.earlier.pop(site, None)
         self._holds[site] = str(answer.facts.get("terms", "")) if site in self._current else ""
         if back:
             self.refused.pop(site, None)
@@ -318,21 +356,7 @@ class Members:
         except UserError as error:
             self._forget_description(site)
             self.refused[site] = f"The site {site!r} cannot take part: {error}"
-            self._say("meeting", self.refused[site])
-
-    def _stranger(self, node: int, site: str) -> str:
-        """Why a node is none of our sites; empty if it is one."""
-        if site not in self._config.sites:
-            return (
-                f"A node introduces itself as the site {site!r}, which federation.toml does not list: it is left out. "
-                "If it was added since this training was started, stop the training and run it again."
-            )
-        if site in self._config.removed:
-            return f"The site {site!r} was removed from the federation: it is left out."
-        owner = self._owner(node)
-        if owner not in (None, site):
-            return f"A node introduces itself as the site {site!r}, but has the key of {owner!r}: it is left out."
-        return ""
+            self._note("meeting", site, self.refused[site])
 
     def _bind(self, sites: Iterable[str]) -> None:
         """Send the terms, and admit the sites that accept them."""
@@ -348,8 +372,9 @@ class Members:
     def _admit(self, site: str, answer: Message | Failure, key: str) -> None:
         self._current.discard(site)
         if isinstance(answer, Failure):
+            node = self._nodes[site]
+            self._note_unanswered("agreeing", node, site, f"did not agree to the terms: {answer.reason}")
             self.forget(site)
-            self._say("agreeing", f"The site {site!r} did not agree to the terms: {answer.reason}")
             return
         try:
             if "misfit" in answer.facts:
@@ -360,11 +385,24 @@ class Members:
                 raise UserError("its training rows are not those that it agreed to have.")
         except UserError as error:
             self.refused[site] = f"The site {site!r} cannot take part: {error}"
-            self._say("agreeing", self.refused[site])
+            self._note("agreeing", site, self.refused[site])
             return
         self.counts[site], self._holds[site] = counts, key
         self._current.add(site)
+        self._noted.pop(site, None)
         self._say("agreeing", f"The site {site!r} takes part with {counts.rows} training rows.")
+
+    def _note_unanswered(self, state: str, node: int, site: str | None, what: str) -> None:
+        """Note that a node gave no answer, and tell it."""
+        who = f"The node {node}" if site is None else f"The site {site!r}"
+        self.absences.unanswered[node] = site, f"{who} {what}"
+        self._note(state, site or who, f"{who} {what}")
+
+    def _note(self, state: str, site: str, sentence: str) -> None:
+        """Tell something of a site, once: it is asked again at every look, and mostly says the same."""
+        if self._noted.get(site) != sentence:
+            self._noted[site] = sentence
+            self._say(state, sentence)
 
     def _turn_away(self, site: str, reason: str) -> None:
         """Leave a site out, and send it the reason."""
@@ -372,44 +410,3 @@ class Members:
         self._say("agreeing", f"{reason} It is left out.")
         if site in self._nodes:
             self._sites.ask("agree", {self._nodes[site]: Message(facts={"refused": reason})}, _GREETING)
-
-
-@dataclass(frozen=True)
-class GroupMembers:
-    """The members in the training of a model of the groups: with other labels, and all cells withheld."""
-
-    members: Members
-
-    @property
-    def run(self) -> str:
-        """The name of the second training."""
-        return group_run(self.members.run)
-
-    @property
-    def agreed(self) -> Agreement:
-        """The agreement with the labels of that training."""
-        return replace(self.members.agreed, task=self.members.agreed.task.with_group_labels())
-
-    @property
-    def counts(self) -> dict[str, Counts]:
-        """Each member's number of rows, with all cells withheld."""
-        task = self.agreed.task
-        nobody = torch.zeros(task.labels, task.groups, dtype=torch.int64)
-        told, hidden = dict.fromkeys(PARTS, nobody), dict.fromkeys(PARTS, torch.ones_like(nobody, dtype=torch.bool))
-        return {site: Counts(one.rows, told, hidden) for site, one in self.members.counts.items()}
-
-    def rows(self) -> Tensor:
-        """Training rows per (client, label, group); FedAvg only needs each client's sum."""
-        task, of_clients = self.agreed.task, self.members.rows().sum((-1, -2))
-        rows = torch.zeros(len(of_clients), task.labels, task.groups, dtype=torch.int64)
-        rows[:, 0, 0] = of_clients
-        return rows
-
-
-def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> str:
-    """The message that too few sites answered, and how to go on."""
-    said = f" {' '.join(reasons)}" if reasons else ""
-    return (
-        f"Only {found} of the {needed} sites that a round needs took part within {patience:g} seconds.{said} "
-        "Everything up to the last whole round is kept: bring the sites back and run again to go on from there."
-    )

@@ -82,6 +82,11 @@ class RunLog:
                 f"The file {self._sites} cannot be read ({error}): restore it, or delete the run."
             ) from None
 
+    def refused(self) -> dict[str, str]:
+        """Why sites were left out when their entries were last written."""
+        entries = read_json(self._sites)["sites"]
+        return {entry["name"]: printable(str(entry["refused"])) for entry in entries if entry.get("refused")}
+
     def keep_members(self, agreement: Agreement, counts: Mapping[str, Counts], refused: Mapping[str, str]) -> None:
         """Write the members, then the agreement, whose file marks both as complete."""
         self.write_sites(agreement.task, counts, refused)

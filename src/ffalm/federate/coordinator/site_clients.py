@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from ffalm.engines import Snapshot
-from ffalm.engines.remote.message import Fact, Failure, Kind, Message, Sites, printable
+from ffalm.engines.remote.message import Fact, Kind, Message, Sites, printable
 from ffalm.engines.remote.round_messages import addressed, train_message
 from ffalm.engines.server import Clients, ClientUpdate
 from ffalm.errors import UserError
+from ffalm.federate.coordinator.absences import too_few
+from ffalm.federate.coordinator.group_members import GroupMembers
 from ffalm.federate.coordinator.histogram_rules import bounded_tallies, unlike
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
-from ffalm.federate.coordinator.members import GroupMembers, Members, Say, too_few
+from ffalm.federate.coordinator.members import Members, Say
 from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, robust
 from ffalm.federate.coordinator.update_validation import (
     Answer,
@@ -126,7 +128,10 @@ class SiteRequests:
         found: dict[str, Message] = {}
         self._failed = set()
         for site in messages:
-            answer = answers[here[site]] if site in here else Failure("lost", "The site is not connected.")
+            if site not in here:
+                self._miss(site)
+                continue
+            answer = answers[here[site]]
             if isinstance(answer, Message):
                 found[site] = answer
                 self.missed.pop(site, None)
@@ -142,6 +147,11 @@ class SiteRequests:
                 self._members.forget(site)
         return found
 
+    def _miss(self, site: str) -> None:
+        """Note why a site cannot be asked now; it must introduce itself again, so that a refused one is asked anew."""
+        self.missed[site] = self._members.absences.reason(site)
+        self._members.forget(site)
+
     def _quarantine(self, site: str, reason: str) -> None:
         reason = printable(reason)  # it may be the site's own
         self.quarantined[site] = reason
@@ -149,7 +159,8 @@ class SiteRequests:
 
     def _reasons(self) -> list[str]:
         missed = [f"{site}: {reason}" for site, reason in self.missed.items()]
-        return [*missed, *(f"{site}: {reason}." for site, reason in self.quarantined.items())]
+        others = [reason for site, reason in self._members.left_out.items() if site not in self.missed]
+        return [*missed, *(f"{site}: {reason}." for site, reason in self.quarantined.items()), *others]
 
 
 class SiteClients(SiteRequests, Clients):

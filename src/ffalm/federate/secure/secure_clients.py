@@ -247,7 +247,8 @@ class SecureClients(SiteRequests):
     def _here(self, asked: Sequence[str]) -> list[str]:
         """The sites that are connected; the others are missed."""
         gone = [site for site in asked if self._members.node(site) is None]
-        self.missed |= dict.fromkeys(gone, "lost: The site is not connected.")
+        for site in gone:
+            self._miss(site)
         return [site for site in asked if site not in gone]
 
     def _gathered(self, here: Sequence[str], purpose: str) -> Aggregator:

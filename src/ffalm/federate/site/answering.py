@@ -22,7 +22,7 @@ from ffalm.engines.remote.round_messages import update_message
 from ffalm.engines.server import ClientUpdate, own_step
 from ffalm.errors import PublicError, UserError, require_public
 from ffalm.fairness import ScoreHistogram, Tally
-from ffalm.federate.answer_ledger import AnswerLedger, described
+from ffalm.federate.answer_ledger import MIN_GROUP, AnswerLedger, described
 from ffalm.federate.disclosure import Disclosed, fewest_rows, spread, withheld, without
 from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.histogram_bytes import packed_histograms
@@ -329,13 +329,18 @@ class LocalSite:
 
     def _floor(self, terms: SiteTerms) -> dict[str, int]:
         """The fewest rows of a cell that is sent, which must be the same in all answers to one question."""
-        return {"min_group": self._min_group(terms.min_group)}
+        return {MIN_GROUP: self._min_group(terms.min_group)}
 
     def _key(self) -> str:
         """The key of the terms that this site holds; empty if it holds none that it can read, or if its `min_group` has
         changed since it reported its rows."""
         terms = self._held()
-        return "" if terms is None or not self._cache.told_under(self._min_group(terms.min_group)) else terms.key
+        return "" if terms is None or self._other_min_group(terms) else terms.key
+
+    def _other_min_group(self, terms: SiteTerms) -> str:
+        """The `min_group` under which this site reported its rows, if it has changed since; otherwise empty."""
+        before = self._cache.told_under()
+        return "" if before in (None, str(self._min_group(terms.min_group))) else str(before)
 
     def _run(self) -> str | None:
         """The run of these terms."""
@@ -349,9 +354,12 @@ class LocalSite:
             return None
 
     def _agreed(self, asked: Message) -> SiteTerms:
-        terms = self._cache.terms()
-        if terms is None or self._key() != asked.facts.get("terms"):
-            raise PublicError(f"The site {self._config.name!r} does not have these terms yet: it must agree first.")
+        terms, who = self._cache.terms(), f"The site {self._config.name!r}"
+        if terms is None or terms.key != asked.facts.get("terms"):
+            raise PublicError(f"{who} does not have these terms yet: it must agree first.")
+        before, now = self._other_min_group(terms), self._min_group(terms.min_group)
+        told = f"{who} reported its rows under min_group = {before}, and min_group is {now} now: it must agree again."
+        require_public(not before, told)
         require_public(terms.blind or not _of_groups(asked), "This federation did not agree on a model of the groups.")
         return self._acceptable(terms)
 

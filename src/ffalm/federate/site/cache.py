@@ -38,9 +38,9 @@ class SiteCache:
         write_atomic(self._agreed, terms.to_text())
         write_atomic(self._floor, str(min_group))
 
-    def told_under(self, min_group: int) -> bool:
-        """Whether the rows were reported under this `min_group`; true if that was not noted."""
-        return not self._floor.exists() or self._floor.read_text(encoding="utf-8") == str(min_group)
+    def told_under(self) -> str | None:
+        """The `min_group` under which the rows were reported, as it was written; None if that was not noted."""
+        return self._floor.read_text(encoding="utf-8") if self._floor.exists() else None
 
     def terms(self) -> SiteTerms | None:
         """The terms that were agreed last; None if there are none."""
