@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -234,6 +235,15 @@ def test_the_interval_of_three_groups_can_be_worked_out_from_those_of_two() -> N
     low, high = groups([56, 48, 30], [70, 80, 60]).interval("dpd")
     assert low == pytest.approx(max(newcombe(*pair, 1 - 0.05 / 3)[0] for pair in pairs), abs=1e-12)
     assert high == pytest.approx(max(newcombe(*pair)[1] for pair in pairs), abs=1e-12)
+
+
+def test_the_interval_of_the_smallest_ratio_of_three_groups_can_be_worked_out_from_those_of_two() -> None:
+    shares = [(56, 70), (48, 80), (30, 60)]
+    pairs = list(itertools.permutations(shares, 2))
+    low, high = groups([56, 48, 30], [70, 80, 60]).interval("impact_ratio")
+    assert low == pytest.approx(min(ratio_interval(*pair, 0.95)[0] for pair in pairs), abs=1e-12)
+    assert high == pytest.approx(min(ratio_interval(*pair, 1 - 0.05 / 3)[1] for pair in pairs), abs=1e-12)
+    assert high < 1
 
 
 @pytest.mark.parametrize(

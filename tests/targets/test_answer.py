@@ -14,7 +14,7 @@ from ffalm.report.answer_report import candidates, rows_to_confirm, sentences, t
 from ffalm.studies.study_answer import StudyAnswer
 from ffalm.targets import Target
 from ffalm.targets.answer import Answer, Candidate, CandidateRun, GroupRates, Scores, choose
-from ffalm.targets.candidates import FinishedRun, answer_of, candidates_of, kinds_of, lagrangians
+from ffalm.targets.candidates import LEVELS, FinishedRun, answer_of, candidates_of, kinds_of, lagrangians
 from ffalm.targets.rate_table import Costs
 
 TARGET = Target.parse("dpd <= 0.05")
@@ -230,6 +230,25 @@ def test_where_rows_are_few_the_margin_is_given_up_and_said_to_be() -> None:
     assert "too few for a margin at 80%" in answer.notes[0]
     assert "the smallest group, instead of 7" in answer.notes[0]
     assert not answer.chosen.degenerate
+
+
+@pytest.mark.parametrize(("rows", "seed"), [(rows, seed) for rows in (60, 150, 250, 1500) for seed in range(5)])
+def test_the_margin_is_the_widest_that_costs_at_most_a_point(rows: int, seed: int) -> None:
+    runs, target = [finished("A", rows, 0.5, seed)], Target.parse("eod <= 0.05")
+    of_level = {level: answer_of(runs, target, "groups", ("men", "women"), level) for level in LEVELS}
+    plain = of_level[0.5].chosen
+    expected = next(
+        level
+        for level, one in of_level.items()
+        if level == 0.5 or (one.chosen.within(target) == 1 and one.chosen.merit >= plain.merit - 0.01)
+    )
+    found = answer_of(runs, target, "groups", ("men", "women"))
+    assert (found.chosen.kind, found.best.repair) == (
+        of_level[expected].chosen.kind,
+        of_level[expected].best.repair,
+    )
+    leaves = {0.8: "", 0.5: "the choice leaves none"}.get(expected, f"the choice leaves one at {expected:.0%}")
+    assert any(leaves in note for note in found.notes) if leaves else found.notes == ()
 
 
 def test_a_margin_that_was_asked_for_and_costs_more_than_a_point_says_what_it_costs() -> None:
