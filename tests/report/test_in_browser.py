@@ -164,6 +164,16 @@ def test_a_click_on_a_heading_sorts_the_table(browser: Browser, page: str) -> No
     assert browser.value(values) == sorted(rising, reverse=True)
 
 
+def test_rows_without_a_number_are_last_in_either_order(browser: Browser, tmp_path: Path) -> None:
+    runs = [run("A", 0, 0.8, 0.1, 0.1), run("B", 0, diverged="stopped"), run("C", 0, 0.7, 0.2, 0.1)]
+    browser.open(write_report(study(*runs), tmp_path)["report.html"].as_uri())
+    names = "[...document.querySelectorAll('table.results tbody th')].map(one => one.textContent[0])"
+    click = "document.querySelectorAll('table.results thead button')[1].click()"
+    for order in ("CAB", "ACB"):
+        browser.value(click)
+        assert "".join(browser.value(names)) == order
+
+
 @pytest.mark.parametrize("width", [1200, 390])
 def test_the_pointer_shows_the_numbers_of_a_round(browser: Browser, page: str, width: int) -> None:
     browser.open(page, width)

@@ -203,3 +203,11 @@ def test_several_skews_are_plots_and_no_paragraphs() -> None:
     assert "By skew" in page.words
     assert "has the smallest" not in page.words
     assert len([one for one in page.all("svg") if one.get("class") == "plot"]) == 3 + 2 * 2
+
+
+def test_names_from_right_to_left_are_isolated_but_not_in_what_is_copied() -> None:
+    page = Page(render(study(run("קבצה A", 0, 0.8, 0.1, 0.1), notes=["קבצה: 5 rows"], command="ffalm קבצה")))
+    assert "\u2068קבצה\u2069: 5 rows" in page.words
+    assert "ffalm קבצה" in page.words
+    (table,) = re.findall(r"As LaTeX(.*?)As Markdown", page.words)
+    assert "קבצה A" in table and "\u2068" not in table
