@@ -101,9 +101,10 @@ def test_nothing_is_cut_on_a4_paper(browser: Browser, page: str) -> None:
     assert b"/MediaBox [0 0 594.95" in printed  # 210 mm
 
 
-def test_clients_with_many_groups_fit_a4_paper(browser: Browser, tmp_path: Path) -> None:
-    groups = {f"group {race}, {sex}": 0.1 for race in ("Asian-Pacific", "Black", "Other", "White", "x", "y")
-              for sex in ("women", "men")}  # fmt: skip
+@pytest.mark.parametrize("ages", [("",), (" under 30", " under 60", " of 60 or more")])
+def test_clients_with_many_groups_fit_a4_paper(browser: Browser, tmp_path: Path, ages: tuple[str, ...]) -> None:
+    groups = {f"group {race}, {sex}{age}": 0.1 for race in ("Asian-Pacific", "Black", "Other", "White", "x", "y")
+              for sex in ("women", "men") for age in ages}  # fmt: skip
     many = replace(whole(), clients=[{"client": "University hospital", "rows": 100, "label yes": 0.2, **groups}])
     browser.open(write_report(many, tmp_path)["report.html"].as_uri(), 1200)
     browser.size(A4, "print")

@@ -156,6 +156,11 @@ def test_clients_have_bars_for_their_size_and_shares(compared: StudyOutcome) -> 
     assert re.findall(r"--part:([\d.]+)%", html) == ["50.0", "25.0", "100.0", "50.0"]
 
 
+def test_groups_of_clients_are_named_as_they_are() -> None:
+    clients = [{"client": "north", "rows": 4, "group a_b": 0.5, "group a b": 0.5}]
+    assert "group a_b group a b north" in Page(render(study(run("A", 0, 0.8), clients=clients))).words
+
+
 def test_nested_shares_of_a_client_become_columns() -> None:
     clients = [{"client": "north", "rows": 4, "groups": {"Female": 0.5, "Male": 0.5}}, {"client": "south"}]
     words = Page(render(study(run("A", 0, 0.8), clients=clients))).words
