@@ -162,7 +162,8 @@ def _print_facts(dataset: Dataset) -> None:
         print_line(console, line)
     print_whole(console, _counted(task, facts))
     if facts["owners"]:
-        print_line(console, f"{len(facts['owners'])} owners: {_some(facts['owners'])}")
+        owners = facts["owners"]
+        print_line(console, f"{len(owners)} owner{'s' * (len(owners) != 1)}: {_some(owners)}")
     for note in facts["notes"]:
         print_line(console, note)
 
