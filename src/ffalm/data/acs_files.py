@@ -71,7 +71,7 @@ def read_files(
     require(
         not absent,
         f"The PUMS person files in {str(paths[0].parent)!r} hold nobody of {', '.join(absent)}: get the file with "
-        f"`ffalm data get acs --states {','.join(absent)}`, into a folder of its own if these are of the whole country.",
+        f"`ffalm data get acs --states {','.join(absent)}`, into a folder of its own if these cover the country.",
     )
     years = {path: years for path, file in zip(paths, files, strict=True) if (years := file.attrs["years"])}
     first = next(iter(years), None)
