@@ -28,8 +28,9 @@ LEFT_UNTITLED = 46
 #: Room between the outermost mark and the end of its axis, as a share of the axis.
 _ROOM = 0.06
 _NOT_MUCH_SMALLER = 0.75
-#: Values that differ by less than this share of the largest are drawn as one: their numbers would be too long to show.
-_CONSTANT = 1e-3
+#: Values that differ by less than this share of the largest have more room around them: the numbers on the axis would
+#: be too long to show.
+_ALIKE, _ROOM_ALIKE = 1e-3, 2.5e-3
 _MOST_DECIMALS = 3  # of a number on an axis; smaller ones are written as 2e-05
 
 
@@ -112,7 +113,8 @@ def axis(values: Iterable[float], start: float | None = None) -> tuple[float, fl
     found = list(values) or [0.0, 1.0]
     low, high = (min(found) if start is None else start), max(found)
     largest = max(abs(low), abs(high))
-    room = (high - low if high - low > _CONSTANT * largest else max(largest, 1.0)) * _ROOM
+    apart = high - low > _ALIKE * largest
+    room = (high - low) * _ROOM if apart else max(_ROOM_ALIKE * largest, _ROOM)
     low, high = (low - room if start is None else start), high + room
     step = _round_step((high - low) / 5)
     first, last = math.ceil(low / step), math.floor(high / step)
