@@ -19,8 +19,8 @@ _MEANING = {
     "dpd": "the share of people predicted “{favourable}” may differ by at most {} points between groups",
     "eod": "of the people whose true outcome is “{favourable}”, the share found may differ by at most {} points "
     "between groups",
-    "equalized_odds": "the share of people predicted “{favourable}” may differ by at most {} points between groups, "
-    "both among those whose true outcome it is and among the others",
+    "equalized_odds": "of the people of each true outcome, the share predicted “{favourable}” may differ by at most {} "
+    "points between groups",
     "accuracy_parity": "the share of right predictions may differ by at most {} points between groups",
     "impact_ratio": "the group selected least often must be selected at least {} % as often as the one selected most",
 }
@@ -40,7 +40,7 @@ _UNTESTED = "Met on the {} that chose the model; no test rows confirm it"
 _NAMES = {
     "dpd": "Gap in predicted “{}” (DPD)",
     "eod": "Gap in true “{}” found (EOD)",
-    "equalized_odds": "Larger gap, of true and of false “{}” (equalised odds)",
+    "equalized_odds": "Largest gap in predicted “{}” by true outcome (equalised odds)",
     "accuracy_parity": "Gap in right predictions",
     "impact_ratio": "Ratio of predicted “{}” (impact ratio)",
 }
