@@ -120,11 +120,13 @@ def _tiles(answer: Answer, favourable: str) -> list[Tile]:
     tiles = [Tile("Accuracy", f"{percent(accuracy, 1)} %", f"{between}on {rows:,.0f} {scored_rows(answer)}")]
     for bound in answer.target.bounds:
         end = bound_number(bound, scored.ends[bound.metric])
-        value = bound_number(bound, scored.metrics[bound.metric]) + (" points" if bound.at_most else "")
+        unknown = math.isnan(scored.metrics[bound.metric])
+        unit = " points" if bound.at_most and not unknown else ""
+        value = bound_number(bound, scored.metrics[bound.metric]) + unit
         limit = "at most" if bound.at_most else "at least"
         wanted = f"{100 * bound.value:g}" if bound.at_most else f"{bound.value:g}"
         sure = f"{limit} {end} with {percent(scored.level, 0)} % confidence"
-        sure = "a group lacks the rows to say" if math.isnan(scored.metrics[bound.metric]) else sure
+        sure = "a group lacks the rows to say" if unknown else sure
         about = f"{sure}; target: {limit} {wanted}"
         tiles.append(Tile(_NAMES[bound.metric].format(favourable), value, about))
     asked = {bound.metric for bound in answer.target.bounds}
