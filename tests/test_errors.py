@@ -45,3 +45,7 @@ def test_names_of_other_libraries_are_answered_with_ours() -> None:
     assert "did you mean 'rounds'?" in str(unknown("keyword", "num_rounds", known))
     assert "did you mean 'sensitive'?" in str(unknown("setting", "group", ("root", "sensitive")))
     assert "did you mean 'step'?" in str(unknown("keyword", "steps", ("step", "size")))
+
+
+def test_names_with_commas_are_listed_with_semicolons() -> None:
+    assert str(unknown("cell", "x", ["b, c", "a"])) == "There is no cell 'x': choose one of a; b, c."

@@ -180,6 +180,11 @@ def test_a_dual_that_blows_up_is_named_with_what_to_do() -> None:
     assert history[-1]["round"] == len(history)
 
 
+def test_a_model_that_blows_up_under_a_bounded_dual_is_told_of_the_learning_rate() -> None:
+    with pytest.raises(ffalm.DivergedError, match="try a smaller lr"):
+        ffalm.simulate(ffalm.FFALM.preset("safe"), federation(), lr=1e25, clip=None, rounds=20, model="mlp", **FAST)
+
+
 def test_one_seed_that_diverges_does_not_lose_the_others() -> None:
     calm = federation()
     x, y, s = arrays(0, 20)

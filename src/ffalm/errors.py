@@ -63,7 +63,8 @@ def unknown(kind: str, name: Any, known: Iterable[str]) -> UserError:
     given = name[:_LONGEST_VALUE].casefold() if isinstance(name, str) else ""
     meant = _ELSEWHERE.get(given, given)
     near = [meant] if meant in folded else difflib.get_close_matches(given, folded, n=1, cutoff=0.5)
-    hint = f"did you mean {folded[near[0]]!r}?" if near else f"choose one of {', '.join(names)}."
+    mark = "; " if any("," in one for one in names) else ", "
+    hint = f"did you mean {folded[near[0]]!r}?" if near else f"choose one of {mark.join(names)}."
     hint = hint if names else "there are none."
     return UserError(f"There is no {kind} {short_repr(name)}: {hint}")
 

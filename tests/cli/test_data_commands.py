@@ -58,6 +58,7 @@ def test_an_unknown_download_is_refused(cli: Cli, tmp_path: Path) -> None:
     code, _, said = cli("data", "get", "adullt", "--root", tmp_path)
     assert code == 2
     assert "did you mean 'adult'" in said
+    assert "choose one of acs, adult, compas" in cli("data", "get", "utkface", "--root", tmp_path)[2]
 
 
 def test_settings_are_described_in_words(cli: Cli) -> None:

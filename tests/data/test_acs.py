@@ -91,6 +91,7 @@ def test_every_state_is_a_client_with_held_out_rows_unless_a_partition_is_named(
 
 def test_some_states_can_be_chosen(folder: Path) -> None:
     assert Acs(str(folder), states=("tx",)).read().owner_names == ("TX",)
+    assert Acs(str(folder), states=("tx, CA",)).read().owner_names == ("CA", "TX")
     with pytest.raises(UserError, match=r"no PUMS person file of NY.*--states NY"):
         Acs(str(folder), states=("NY",)).read()
     with pytest.raises(UserError, match="There is no state 'XX'"):
@@ -111,7 +112,10 @@ def test_a_file_of_the_whole_country_and_later_column_names_are_read(tmp_path: P
     renamed[:900].to_csv(tmp_path / "psam_pusa.csv", index=False)
     renamed[900:].to_csv(tmp_path / "psam_pusb.csv", index=False)
     assert len(Acs(str(tmp_path), task="travel_time", group="RAC1P", against_rest=("White",)).read().owner_names) == 2
-    assert Acs(str(tmp_path), states=("CA",)).read().owner_names == ("CA",)
+    one = Acs(str(tmp_path), states=("CA",), task="employment").read()
+    assert one.owner_names == ("CA",) and one.notes[0].startswith("800 of 800 persons")
+    with pytest.raises(UserError, match="hold nobody of NY: get the file with `ffalm data get acs --states NY`"):
+        Acs(str(tmp_path), states=("CA", "NY")).read()
 
 
 def test_a_table_is_preferred_to_the_archive_that_holds_it(tmp_path: Path) -> None:

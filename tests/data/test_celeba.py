@@ -211,3 +211,8 @@ def test_real_portraits_load_with_no_person_in_two_parts(shared_data: Path, tmp_
     women = sum(int((part.group == 0).sum()) for part in parts(data))
     assert women == int((male == 0).sum())
     assert 60 < float(data.train.x.float().mean()) < 180
+
+
+def test_shares_of_a_split_by_identity_must_leave_images_to_train_on() -> None:
+    with pytest.raises(UserError, match="must leave images to train on"):
+        CelebA(root="celeba", split="identity", validation=0.6, test=0.5)

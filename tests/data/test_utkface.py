@@ -228,3 +228,8 @@ def test_real_faces_load(shared_data: Path, tmp_path: Path) -> None:
     assert counts(data).sum() == 396
     assert data.train.x.shape[1:] == (3, 64, 64)
     assert 60 < float(data.train.x.float().mean()) < 180
+
+
+def test_shares_that_leave_nothing_to_train_on_are_refused() -> None:
+    with pytest.raises(UserError, match="shares of UTKFace must leave images to train on"):
+        UTKFace(root="faces", validation=0.6, test=0.5)

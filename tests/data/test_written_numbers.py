@@ -96,3 +96,8 @@ def test_texts_that_look_like_quantities_are_noted(form: Any, kind: str) -> None
 def test_codes_and_names_are_not_noted(form: str) -> None:
     assert noted_form([form.format(one) for one in MANY]) is None
     assert noted_form([f"CHF {one}" for one in range(20)]) is None
+
+
+def test_numbers_with_a_typeset_minus_are_refused() -> None:
+    found = refused_form([*(f"{one}.5" for one in MANY), *(f"\u2212{one}.5" for one in MANY)])
+    assert found is not None and found.kind.startswith("numbers with signs") and found.example == "\u2212100.5"

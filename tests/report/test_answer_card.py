@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -148,7 +149,7 @@ def test_without_test_rows_the_card_says_that_held_out_rows_chose(dpd: float, ve
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [("impact_ratio >= 0.8", "at least 80 % as often"), ("equalized_odds <= 0.1", "both among those")],
+    [("impact_ratio >= 0.8", "at least 80 % as often"), ("equalized_odds <= 0.1", "people of each true outcome")],
 )
 def test_every_target_is_explained(target: str, words: str) -> None:
     bound = Target.parse(target)
@@ -193,3 +194,10 @@ def test_where_the_answer_is_the_most_accurate_model_rates_stand_alone() -> None
     women = card.groups.rows[0]
     assert women.cells[2].interval == wilson(20, 100)
     assert all(cell.before is None for cell in women.cells)
+
+
+def test_an_undefined_gap_has_no_unit() -> None:
+    lacking = candidate("Free", "none", scored(0.90, math.nan, (0.2, 0.5, 0.9)))
+    card = answer_card(choose(Target.parse("dpd <= 0.05"), [lacking]), "yes")
+    (gap,) = (one for one in card.tiles if "DPD" in one.name)
+    assert (gap.value, gap.about) == ("undefined", "a group lacks the rows to say; target: at most 5")

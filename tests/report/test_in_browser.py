@@ -101,9 +101,10 @@ def test_nothing_is_cut_on_a4_paper(browser: Browser, page: str) -> None:
     assert b"/MediaBox [0 0 594.95" in printed  # 210 mm
 
 
-def test_clients_with_many_groups_fit_a4_paper(browser: Browser, tmp_path: Path) -> None:
-    groups = {f"group {race}, {sex}": 0.1 for race in ("Asian-Pacific", "Black", "Other", "White", "x", "y")
-              for sex in ("women", "men")}  # fmt: skip
+@pytest.mark.parametrize("ages", [("",), (" under 30", " under 60", " of 60 or more")])
+def test_clients_with_many_groups_fit_a4_paper(browser: Browser, tmp_path: Path, ages: tuple[str, ...]) -> None:
+    groups = {f"group {race}, {sex}{age}": 0.1 for race in ("Asian-Pacific", "Black", "Other", "White", "x", "y")
+              for sex in ("women", "men") for age in ages}  # fmt: skip
     many = replace(whole(), clients=[{"client": "University hospital", "rows": 100, "label yes": 0.2, **groups}])
     browser.open(write_report(many, tmp_path)["report.html"].as_uri(), 1200)
     browser.size(A4, "print")
@@ -162,6 +163,16 @@ def test_a_click_on_a_heading_sorts_the_table(browser: Browser, page: str) -> No
     assert browser.value(names) != before
     browser.value(click)
     assert browser.value(values) == sorted(rising, reverse=True)
+
+
+def test_rows_without_a_number_are_last_in_either_order(browser: Browser, tmp_path: Path) -> None:
+    runs = [run("A", 0, 0.8, 0.1, 0.1), run("B", 0, diverged="stopped"), run("C", 0, 0.7, 0.2, 0.1)]
+    browser.open(write_report(study(*runs), tmp_path)["report.html"].as_uri())
+    names = "[...document.querySelectorAll('table.results tbody th')].map(one => one.textContent[0])"
+    click = "document.querySelectorAll('table.results thead button')[1].click()"
+    for order in ("CAB", "ACB"):
+        browser.value(click)
+        assert "".join(browser.value(names)) == order
 
 
 @pytest.mark.parametrize("width", [1200, 390])

@@ -156,6 +156,11 @@ def test_clients_have_bars_for_their_size_and_shares(compared: StudyOutcome) -> 
     assert re.findall(r"--part:([\d.]+)%", html) == ["50.0", "25.0", "100.0", "50.0"]
 
 
+def test_groups_of_clients_are_named_as_they_are() -> None:
+    clients = [{"client": "north", "rows": 4, "group a_b": 0.5, "group a b": 0.5}]
+    assert "group a_b group a b north" in Page(render(study(run("A", 0, 0.8), clients=clients))).words
+
+
 def test_nested_shares_of_a_client_become_columns() -> None:
     clients = [{"client": "north", "rows": 4, "groups": {"Female": 0.5, "Male": 0.5}}, {"client": "south"}]
     words = Page(render(study(run("A", 0, 0.8), clients=clients))).words
@@ -203,3 +208,11 @@ def test_several_skews_are_plots_and_no_paragraphs() -> None:
     assert "By skew" in page.words
     assert "has the smallest" not in page.words
     assert len([one for one in page.all("svg") if one.get("class") == "plot"]) == 3 + 2 * 2
+
+
+def test_names_from_right_to_left_are_isolated_but_not_in_what_is_copied() -> None:
+    page = Page(render(study(run("קבצה A", 0, 0.8, 0.1, 0.1), notes=["קבצה: 5 rows"], command="ffalm קבצה")))
+    assert "\u2068קבצה\u2069: 5 rows" in page.words
+    assert "ffalm קבצה" in page.words
+    (table,) = re.findall(r"As LaTeX(.*?)As Markdown", page.words)
+    assert "קבצה A" in table and "\u2068" not in table

@@ -20,6 +20,7 @@ from ffalm.report.plots import (
     step_line,
     symlog_axis,
 )
+from ffalm.report.rendering import environment
 
 
 @pytest.mark.parametrize(
@@ -75,3 +76,26 @@ def test_a_logarithmic_axis_has_powers_of_ten_at_equal_distances() -> None:
     plot = Plot("about", "x", "y", [Mark(1.0, 0.03, "seed", 0), Mark(10.0, 3000.0, "seed", 0)], y_scale="log")
     steps = [plot.at(1.0, 10.0**power)[1] - plot.at(1.0, 10.0 ** (power + 1))[1] for power in range(3)]
     assert steps == pytest.approx([steps[0]] * 3, abs=0.11)
+
+
+@pytest.mark.parametrize(
+    ("values", "start", "ticks"),
+    [
+        ([75.75, 75.75], None, ["75.6", "75.7", "75.8", "75.9"]),
+        ([0.0, 0.0], None, ["-0.06", "-0.04", "-0.02", "0.00", "0.02", "0.04", "0.06"]),
+        ([0.0], 0.0, ["0.00", "0.01", "0.02", "0.03", "0.04", "0.05", "0.06"]),
+        ([0.0, 4e-5], 0.0, ["0", "1e-05", "2e-05", "3e-05", "4e-05"]),
+    ],
+)
+def test_numbers_on_an_axis_are_short_however_alike_the_values(
+    values: list[float], start: float | None, ticks: list[str]
+) -> None:
+    assert [text for _, text in axis(values, start)[2]] == ticks
+
+
+def test_dots_of_more_algorithms_than_colours_have_other_shapes() -> None:
+    marks = [Mark(float(place), 80.0, "mean", place) for place in (0, 7, 14)]
+    template = environment().get_template("plot.html").make_module({})
+    drawing = str(template.show(Plot("about", "x", "y", marks)))  # type: ignore[attr-defined]
+    for shape in ("<circle", "<rect", "<path"):
+        assert drawing.count(f'<g class="mean c0"><title></title>\n{shape}') == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ffalm.report.rendering import print_whole, to_csv, to_html, to_latex, to_markdown, to_rich
+from ffalm.report.rendering import isolated, print_whole, to_csv, to_html, to_latex, to_markdown, to_rich
 from ffalm.report.summary import ALPHA
 from ffalm.report.tables import Cell, Column, Section, Table, best, row
 
@@ -158,3 +158,24 @@ def test_the_best_is_the_best_as_printed_and_never_an_excluded_row() -> None:
     assert best([0.1, 0.2, 0.3], higher=False, excluded=[True, False, False]) == [False, True, False]
     assert best([0.1, 0.2], higher=False, excluded=[True, True]) == [False, False]
     assert best([0.1], higher=False) == [False]
+
+
+def test_the_spread_of_a_single_value_is_not_shown() -> None:
+    table = Table("", [Column("Name"), Column("x", "percent")], [Section([row("a", Cell(0.7595, math.nan))])])
+    assert to_markdown(table).splitlines()[-1] == "| a | 75.95 |"
+
+
+def test_dollar_signs_are_no_formula_in_markdown() -> None:
+    assert r"| \$0-\$9 |" in to_markdown(Table("", [Column("Group")], [Section([row("$0-$9")])]))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("מקבל: 66.7 % are found; לא שלי", "\u2068מקבל\u2069: 66.7 % are found; \u2068לא שלי\u2069"),
+        ("קבוצה 3", "קבוצה 3"),
+        ("Zürich: 66.7 %", "Zürich: 66.7 %"),
+    ],
+)
+def test_words_from_right_to_left_do_not_move_the_numbers_beside_them(text: str, shown: str) -> None:
+    assert isolated(text) == shown

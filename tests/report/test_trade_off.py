@@ -70,3 +70,18 @@ def test_metrics_are_drawn_against_the_skew_only_where_there_are_several() -> No
 
 def test_without_any_gap_there_is_no_plot() -> None:
     assert trade_off(study(run("A", 0, 0.8)), 0.3) == []
+
+
+def test_the_label_of_the_target_is_away_from_that_of_the_majority() -> None:
+    answer = choose(Target.parse("dpd <= 0.05"), [candidate("A", "none", 0.81, 0.2)])
+    for accuracy, upper in ((0.9, False), (0.3, True)):
+        marks = trade_off(study(run("A", 0, accuracy, 0.2, 0.1, confusion=SOUND), answers=[answer]), 0.3)[0]
+        (target,) = (line for line in marks.lines if line.kind == "target")
+        assert [line.points[0][1] for line in marks.lines if line.kind == "majority"] == [80.0]
+        assert (target.points[-1][1] < 0) == upper
+
+
+def test_a_majority_that_a_note_calls_below_the_plot_is_below_it() -> None:
+    (found, _) = trade_off(study(run("A", 0, 0.8026, 0.1, 0.1, confusion=SOUND)), 0.3)
+    assert "80.0 % accurate, below this plot" in found.note
+    assert found.y_axis[0] > 80.0

@@ -13,7 +13,7 @@ import typer
 from ffalm.cli.flags import DATA, JSON, SET, listed, overrides, takes
 from ffalm.cli.output import Json, print_json, print_line, print_table
 from ffalm.cli.setting_words import SETTING_HEADS, settings_of
-from ffalm.errors import require, short_repr
+from ffalm.errors import require, require_known, short_repr
 
 if TYPE_CHECKING:
     from ffalm.data.types import Dataset, Task
@@ -99,8 +99,9 @@ def get(
 ) -> None:
     """Download a published data set and verify its checksum."""
     from ffalm.data.acs_files import YEAR, publication
-    from ffalm.data.download import fetch
+    from ffalm.data.download import PUBLICATIONS, fetch
 
+    require_known("data set to download", [*PUBLICATIONS, "acs"], name)
     acs = name == "acs"
     require(acs or (states is None and year is None), "--states and --year are for acs only.")
     asked = publication(listed(states or ""), YEAR if year is None else year) if acs else name
@@ -161,7 +162,8 @@ def _print_facts(dataset: Dataset) -> None:
         print_line(console, line)
     print_whole(console, _counted(task, facts))
     if facts["owners"]:
-        print_line(console, f"{len(facts['owners'])} owners: {_some(facts['owners'])}")
+        owners = facts["owners"]
+        print_line(console, f"{len(owners)} owner{'s' * (len(owners) != 1)}: {_some(owners)}")
     for note in facts["notes"]:
         print_line(console, note)
 

@@ -62,7 +62,8 @@ class Acs:
     def __post_init__(self) -> None:
         if not isinstance(self.group, str):
             object.__setattr__(self, "group", tuple(self.group))
-        object.__setattr__(self, "states", tuple(state.upper() for state in self.states))
+        states = (state.strip().upper() for named in self.states for state in named.split(","))
+        object.__setattr__(self, "states", tuple(states))
         check_shares(self.validation, self.test, " of acs")
 
     def load(self) -> Dataset:
@@ -73,10 +74,8 @@ class Acs:
         """The table before it is encoded."""
         task, crossed = TASKS[self.task], group_columns(self.group)
         columns = dict.fromkeys((*task.features, *crossed, task.target, *task.filter_columns, "ST"))
-        persons, everybody = read_files(person_files(self.root, self.states), list(columns), task.kept)
-        if self.states:  # a file of the whole country holds the others too
-            numbers = [number for number, state in STATES.items() if state in self.states]
-            persons = persons[persons["ST"].isin(numbers)].reset_index(drop=True)
+        files = person_files(self.root, self.states)
+        persons, everybody = read_files(files, list(columns), task.kept, self.states)
         require(len(persons) > 0, f"No person in {self.root!r} passes the filter of the task {self.task!r}.")
         y = task.favourable(persons[task.target]).to_numpy(dtype=np.int64)
         state = _categories(persons["ST"], STATES)

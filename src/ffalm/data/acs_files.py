@@ -56,10 +56,23 @@ def person_files(root: str, states: Sequence[str] = ()) -> list[Path]:
 
 
 def read_files(
-    paths: Sequence[Path], columns: Sequence[str], kept: Callable[[pd.DataFrame], pd.Series] | None
+    paths: Sequence[Path],
+    columns: Sequence[str],
+    kept: Callable[[pd.DataFrame], pd.Series] | None,
+    states: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, int]:
-    """Persons of all files, which must be of one survey year, and how many the files hold; see `read_persons`."""
-    files = [read_persons(path, columns, kept) for path in paths]
+    """Persons of all files, which must be of one survey year, and how many the files hold; see `read_persons`.
+
+    Of named states: each must have persons, which files of other states or of a part of the country may lack.
+    """
+    files = [read_persons(path, columns, kept, states) for path in paths]
+    present = {state for file in files for state in file.attrs["states"]}
+    absent = [state for state in states if _CODES[state] not in present]
+    require(
+        not absent,
+        f"The PUMS person files in {str(paths[0].parent)!r} hold nobody of {', '.join(absent)}: get the file with "
+        f"`ffalm data get acs --states {','.join(absent)}`, into a folder of its own if these cover the country.",
+    )
     years = {path: years for path, file in zip(paths, files, strict=True) if (years := file.attrs["years"])}
     first = next(iter(years), None)
     other = next((path for path in years if first and years[path] != years[first]), None)
@@ -71,15 +84,23 @@ def read_files(
     return pd.concat(files, ignore_index=True), sum(file.attrs["rows"] for file in files)
 
 
-def read_persons(path: Path, columns: Sequence[str], kept: Callable[[pd.DataFrame], pd.Series] | None) -> pd.DataFrame:
+def read_persons(
+    path: Path,
+    columns: Sequence[str],
+    kept: Callable[[pd.DataFrame], pd.Series] | None,
+    states: Sequence[str] = (),
+) -> pd.DataFrame:
     """Columns of a person file as float32, in which all codes are exact, only of rows for which `kept` is true.
 
-    Its `attrs` are the number of `rows` in the file, and the adjustments of incomes by which survey `years` are known,
-    none if the file lacks them.
+    Its `attrs` are the number of `rows` of these states, or of all, the `states` by their numbers, and the adjustments
+    of incomes by which survey `years` are known, none if the file lacks them.
     """
     tables = [_read(path, member, columns) for member in _members(path)]
     frame = pd.concat(tables, ignore_index=True)
-    facts = {"rows": len(frame), "years": sorted(set(frame.pop(_ADJUSTMENT).dropna())) if _ADJUSTMENT in frame else []}
+    if states:
+        frame = frame[frame["ST"].isin([_CODES[state] for state in states])].reset_index(drop=True)
+    facts = {"rows": len(frame), "states": sorted(set(frame["ST"]))}
+    facts["years"] = sorted(set(frame.pop(_ADJUSTMENT).dropna())) if _ADJUSTMENT in frame else []
     chosen = frame if kept is None else frame[kept(frame).to_numpy()].reset_index(drop=True)
     chosen.attrs |= facts
     return chosen

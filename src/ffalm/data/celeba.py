@@ -17,7 +17,7 @@ import pandas as pd
 from ffalm.data.decode import Recipe
 from ffalm.data.pictures import Codes, check_present, examples, existing_folder, load_usable, shared_content
 from ffalm.data.preprocessing import Preprocessing
-from ffalm.data.splits import split_by_key
+from ffalm.data.splits import check_shares, split_by_key
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError, require, require_known
 from ffalm.settings import described
@@ -53,6 +53,8 @@ class CelebA:
 
     def __post_init__(self) -> None:
         require(self.label != self.group, f"Label and group are both {self.label!r}: choose two attributes.")
+        if self.split == "identity":
+            check_shares(self.validation, self.test, " of CelebA", "images")
         Recipe(self.size)
 
     def load(self) -> Dataset:

@@ -19,6 +19,7 @@ import numpy as np
 from ffalm.data.decode import ENDINGS, Recipe
 from ffalm.data.pictures import Codes, check_present, examples, existing_folder, load_usable, split_by_content
 from ffalm.data.preprocessing import Preprocessing
+from ffalm.data.splits import check_shares
 from ffalm.data.types import Dataset, Task
 from ffalm.errors import UserError
 from ffalm.settings import described
@@ -74,6 +75,7 @@ class UTKFace:
     skip_bad: bool = described("Leave out images that cannot be read, instead of refusing them.", False)
 
     def __post_init__(self) -> None:
+        check_shares(self.validation, self.test, " of UTKFace", "images")
         Recipe(self.size)
 
     def load(self) -> Dataset:

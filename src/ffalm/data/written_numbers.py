@@ -17,8 +17,8 @@ Decimal = Literal[".", ","]
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _QUANTITY = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")  # no code such as 007
-#: Numbers with thousands separators, a currency or a percent sign: "$18,672", "18.671,76 €", "5 %".
-_WRITTEN = re.compile(r"[+-]?\s?[$€£¥]?\s?[+-]?(\d{1,3}([.,'\s]\d{3})+|\d+)([.,]\d+)?\s?[%$€£¥]?")
+#: Numbers with thousands separators, a currency, a percent sign or a typeset minus: "$18,672", "18.671,76 €", "5 %".
+_WRITTEN = re.compile(r"[+\-\u2212]?\s?[$€£¥]?\s?[+\-\u2212]?(\d{1,3}([.,'\s]\d{3})+|\d+)([.,]\d+)?\s?[%$€£¥]?")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([ T]\d.*)?")
 
 _MONTH = r"[^\W\d]{3,9}\.?"

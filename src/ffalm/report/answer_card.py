@@ -19,8 +19,8 @@ _MEANING = {
     "dpd": "the share of people predicted “{favourable}” may differ by at most {} points between groups",
     "eod": "of the people whose true outcome is “{favourable}”, the share found may differ by at most {} points "
     "between groups",
-    "equalized_odds": "the share of people predicted “{favourable}” may differ by at most {} points between groups, "
-    "both among those whose true outcome it is and among the others",
+    "equalized_odds": "of the people of each true outcome, the share predicted “{favourable}” may differ by at most {} "
+    "points between groups",
     "accuracy_parity": "the share of right predictions may differ by at most {} points between groups",
     "impact_ratio": "the group selected least often must be selected at least {} % as often as the one selected most",
 }
@@ -40,7 +40,7 @@ _UNTESTED = "Met on the {} that chose the model; no test rows confirm it"
 _NAMES = {
     "dpd": "Gap in predicted “{}” (DPD)",
     "eod": "Gap in true “{}” found (EOD)",
-    "equalized_odds": "Larger gap, of true and of false “{}” (equalised odds)",
+    "equalized_odds": "Largest gap in predicted “{}” by true outcome (equalised odds)",
     "accuracy_parity": "Gap in right predictions",
     "impact_ratio": "Ratio of predicted “{}” (impact ratio)",
 }
@@ -120,11 +120,13 @@ def _tiles(answer: Answer, favourable: str) -> list[Tile]:
     tiles = [Tile("Accuracy", f"{percent(accuracy, 1)} %", f"{between}on {rows:,.0f} {scored_rows(answer)}")]
     for bound in answer.target.bounds:
         end = bound_number(bound, scored.ends[bound.metric])
-        value = bound_number(bound, scored.metrics[bound.metric]) + (" points" if bound.at_most else "")
+        unknown = math.isnan(scored.metrics[bound.metric])
+        unit = " points" if bound.at_most and not unknown else ""
+        value = bound_number(bound, scored.metrics[bound.metric]) + unit
         limit = "at most" if bound.at_most else "at least"
         wanted = f"{100 * bound.value:g}" if bound.at_most else f"{bound.value:g}"
         sure = f"{limit} {end} with {percent(scored.level, 0)} % confidence"
-        sure = "a group lacks the rows to say" if math.isnan(scored.metrics[bound.metric]) else sure
+        sure = "a group lacks the rows to say" if unknown else sure
         about = f"{sure}; target: {limit} {wanted}"
         tiles.append(Tile(_NAMES[bound.metric].format(favourable), value, about))
     asked = {bound.metric for bound in answer.target.bounds}

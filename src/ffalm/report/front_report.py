@@ -102,7 +102,7 @@ def chart(fronts: Sequence[Front]) -> Chart | None:
                 half = 100 * (one.spread("accuracy") or 0.0)
                 lines.append(Line([(gap, accuracy - half), (gap, accuracy + half)], "spread", colour))
                 about = f"{one.label}: accuracy {accuracy:.1f} %, {metric} {gap:.1f}"
-                marks.append(Mark(gap, accuracy, "mean" if one in best else "fitted", colour, about))
+                marks.append(Mark(gap, accuracy, "mean" if one in best else "fitted", colour % COLOURS, about))
     if not marks:
         return None
     keys = [Key(front.algorithm, colour % COLOURS) for colour, front in enumerate(fronts)]

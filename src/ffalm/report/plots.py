@@ -24,10 +24,14 @@ WIDTH, HEIGHT = 420, 300
 SMALL: Size = (320, 220)
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 42
 #: Left of an axis without a title.
-LEFT_UNTITLED = 40
+LEFT_UNTITLED = 46
 #: Room between the outermost mark and the end of its axis, as a share of the axis.
 _ROOM = 0.06
 _NOT_MUCH_SMALLER = 0.75
+#: Values that differ by less than this share of the largest have more room around them: the numbers on the axis would
+#: be too long to show.
+_ALIKE, _ROOM_ALIKE = 1e-3, 2.5e-3
+_MOST_DECIMALS = 3  # of a number on an axis; smaller ones are written as 2e-05
 
 
 @dataclass(frozen=True)
@@ -108,12 +112,15 @@ def axis(values: Iterable[float], start: float | None = None) -> tuple[float, fl
     """The ends of an axis that shows these values, and about five round numbers on it."""
     found = list(values) or [0.0, 1.0]
     low, high = (min(found) if start is None else start), max(found)
-    room = max(high - low, 1e-3 * max(abs(high), 1.0)) * _ROOM
+    largest = max(abs(low), abs(high))
+    apart = high - low > _ALIKE * largest
+    room = (high - low) * _ROOM if apart else max(_ROOM_ALIKE * largest, _ROOM)
     low, high = (low - room if start is None else start), high + room
     step = _round_step((high - low) / 5)
     first, last = math.ceil(low / step), math.floor(high / step)
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    return low, high, [(number * step, f"{number * step:.{digits}f}") for number in range(first, last + 1)]
+    form = f".{digits}f" if digits <= _MOST_DECIMALS else ".4g"
+    return low, high, [(number * step, f"{number * step:{form}}") for number in range(first, last + 1)]
 
 
 def rounds_axis(values: Iterable[float]) -> tuple[float, float, list[Tick]]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ffalm.report.tables import MINUS, TIMES, Cell, Column, Table, plain
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 LONGEST_NAME = 30
 _NARROW = 80  # columns of a terminal
 _WORD = 14  # longer words may be broken
+
+_RTL = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc"  # letters of Hebrew, Arabic and their neighbours
+_RIGHT_TO_LEFT = re.compile(rf"[{_RTL}](?:[{_RTL}\s'\"-]*[{_RTL}])?")
+_LEFT_TO_RIGHT = re.compile(rf"[^\W\d_{_RTL}]")
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -186,7 +190,7 @@ def to_html(table: Table) -> str:
 
 def sentences_html(sentences: Iterable[str], *tables: Table) -> str:
     """An answer or an audit as notebooks show it: its sentences, then tables."""
-    return "".join([*(f"<p>{html.escape(one)}</p>" for one in sentences), *map(to_html, tables)])
+    return "".join([*(f"<p>{html.escape(isolated(one))}</p>" for one in sentences), *map(to_html, tables)])
 
 
 @cache
@@ -200,6 +204,7 @@ def environment() -> Environment:
     made = Environment(
         loader=PackageLoader("ffalm.report", "assets"),
         autoescape=True,
+        finalize=_finished,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -207,6 +212,21 @@ def environment() -> Environment:
     made.filters["unbroken"] = _unbroken
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return made
+
+
+def _finished(value: Any) -> Any:
+    """What a template shows of a value: plain text isolated, markup and source code as they are."""
+    return isolated(value) if type(value) is str else value
+
+
+def isolated(text: str) -> str:
+    """Text whose words of a script from right to left do not move the numbers and signs beside them.
+
+    "קבוצה: 66.7 %" would be shown with the number before the name. Text of such a script alone needs nothing.
+    """
+    if text.isascii() or not _LEFT_TO_RIGHT.search(text):
+        return text
+    return _RIGHT_TO_LEFT.sub("\u2068\\g<0>\u2069", text)
 
 
 def _unbroken(text: str) -> str:
@@ -228,7 +248,7 @@ def latex(text: str) -> str:
 
 def markdown(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
-    escaped = "".join(f"\\{character}" if character in "\\`*_{}[]>#|" else character for character in text)
+    escaped = "".join(f"\\{character}" if character in "\\`*_{}[]>#|$" else character for character in text)
     escaped = escaped.replace("<", "&lt;")  # some renderers show the backslash of an escaped one
     return " ".join(escaped.split())
 

@@ -218,9 +218,9 @@ def _column(name: str, values: Sequence[Any]) -> Column:
     largest = max(map(abs, numbers), default=0)
     share = largest <= 1 and any(isinstance(value, float) for value in numbers)
     if not numbers:
-        return Column(name.replace("_", " "))
+        return Column(name)
     kind: Kind = "share" if share else "count" if all(isinstance(value, int) for value in numbers) else "number"
-    return Column(name.replace("_", " "), kind, 3, graphic="bar", reach=1.0 if share else largest or 1.0)
+    return Column(name, kind, 3, graphic="bar", reach=1.0 if share else largest or 1.0)
 
 
 def _plain(value: Any) -> str | float | None:

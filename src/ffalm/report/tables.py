@@ -33,7 +33,7 @@ class Cell:
     """A value, with its spread over seeds or its interval beside it."""
 
     value: Value = None
-    spread: float | None = None  # standard deviation, or half the width of an interval
+    spread: float | None = None  # standard deviation, or half the width of an interval; NaN of a single value
     interval: Interval | None = None
     bold: bool = False  # the best of its column, or a clear change
     verdict: str = ""  # on the page, a word below the numbers: "better", "worse", "not clear"
@@ -71,7 +71,7 @@ class Column:
 
     def aside(self, cell: Cell) -> str:
         """The text next to the value: its spread, its interval or nothing."""
-        if cell.spread is not None:
+        if cell.spread is not None and math.isfinite(cell.spread):
             return f"± {percent(cell.spread, self.decimals)}"
         if cell.interval is not None:
             return f"[{self.text(Cell(cell.interval[0]))}, {self.text(Cell(cell.interval[1]))}]"

@@ -44,20 +44,16 @@ def _plot(study: StudyOutcome, alpha: float | None, gap: str, answer: Answer | N
         return None
     runs_there = [run for label in labels for run in pick(study, alpha, label)]
     lines: list[Line] = []
+    fitted, star = ([], []) if answer is None else _fitted(answer, gap, labels)
+    marks += [*fitted, *star]
+    means += [(mark.x, mark.y) for mark in fitted]
+    note, majority = _majority(runs_there, [mark.y for mark in marks])
     if answer is not None:
-        fitted, star = _fitted(answer, gap, labels)
-        marks += fitted
-        means += [(mark.x, mark.y) for mark in fitted]
-        marks += star
-        lines += [
-            Line([(100 * bound.value, -math.inf), (100 * bound.value, math.inf)], "target", label="target")
-            for bound in answer.target.bounds
-            if bound.metric == gap
-        ]
+        bounds = [100 * bound.value for bound in answer.target.bounds if bound.metric == gap]
+        lines += [Line(_upright(place, majority, marks), "target", label="target") for place in bounds]
     front = sorted(one for one in means if not any(dominates((-o[0], o[1]), (-one[0], one[1])) for o in means))
     if len(front) > 1:
         lines.insert(0, Line(step_line(front), "front"))
-    note, majority = _majority(runs_there, [mark.y for mark in marks])
     if majority is not None:
         lines.append(majority)
     return Plot(
@@ -130,6 +126,16 @@ def _majority(runs: Sequence[Outcome], accuracies: Sequence[float]) -> tuple[str
     if low - share > _MOST_BELOW * max(high - low, 0.5):
         return f"Always predicting the most frequent label is {share:.1f} % accurate, below this plot.", None
     return "", Line([(-math.inf, share), (math.inf, share)], "majority", label="most frequent label")
+
+
+def _upright(x: float, majority: Line | None, marks: Sequence[Mark]) -> list[Place]:
+    """A line from edge to edge; its label stands at its end, away from that of the majority."""
+    ends = [(x, -math.inf), (x, math.inf)]
+    if majority is None:
+        return ends
+    share = majority.points[0][1]
+    heights = [share, *(mark.y for mark in marks)]
+    return ends[::-1] if 2 * share > min(heights) + max(heights) else ends
 
 
 def _in_words(gap: str, front: Sequence[Place], answer: Answer | None) -> str:

@@ -65,7 +65,7 @@ def _panel(judged: Sequence[Judged], gap: str, families: Sequence[str]) -> Plot:
             100 * one.metrics[gap],
             100 * one.metrics["accuracy"],
             "mean" if on_frontier(one, judged) else "fitted" if one.stable else "degenerate",
-            families.index(family(one)),
+            families.index(family(one)) % COLOURS,
             one.label,
         )
         for one in judged

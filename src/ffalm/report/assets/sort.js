@@ -5,9 +5,9 @@ function key(row, column) {
   return value === "" || Number.isNaN(Number(value)) ? value : Number(value);
 }
 
-function compare(one, other) {
-  if (typeof one !== typeof other) return typeof one === "number" ? -1 : 1; // numbers before what has no value
-  return typeof one === "number" ? one - other : one.localeCompare(other);
+function compare(one, other, sign) {
+  if (typeof one !== typeof other) return typeof one === "number" ? -1 : 1; // either way, numbers before what has no value
+  return sign * (typeof one === "number" ? one - other : one.localeCompare(other));
 }
 
 for (const table of document.querySelectorAll("table.sortable")) {
@@ -24,7 +24,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       head.setAttribute("aria-sort", falling ? "descending" : "ascending");
       for (const body of table.tBodies) {
         const rows = [...body.rows].filter((row) => row.cells.length === heads.length);
-        rows.sort((one, other) => (falling ? -1 : 1) * compare(key(one, column), key(other, column)));
+        rows.sort((one, other) => compare(key(one, column), key(other, column), falling ? -1 : 1));
         body.append(...rows);
       }
     });
