@@ -95,7 +95,7 @@ class FFALM(AugmentedLagrangian):
     )
     dual_name = "dual"
     duals_by_group = True
-    remedies = "dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"
+    remedies = "a smaller lr, dual_bound=1.0, dual_lr_growth=1.0 or the preset 'safe'"
 
     penalty: float = setting(2.0, "Coefficient of the quadratic penalty.", least=0)
     dual_lr: float = setting(2.0, "Step size of the dual in round 1.", least=0)
