@@ -221,6 +221,7 @@ def test_a_study_keeps_privacy_in_its_settings_and_tells_epsilon(tmp_path: Path)
     for label, mechanisms in (("FedAvg", 2), ("FFALM (safe)", 4)):
         told = f"epsilon = {epsilon_of(math.sqrt(mechanisms * 4 / 16), 1e-5):.3g} at delta = 1e-05"
         assert any(note.startswith(label) and note.endswith(told) for note in notes)
+    assert any("Not covered" in note and "on each client's own rows" in note for note in notes)
 
 
 def test_an_answer_under_privacy_does_not_rest_on_training_rows(federation: Federation) -> None:

@@ -207,8 +207,8 @@ def _privacy(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
     ]
     covered = (
         "Epsilon is for each run by itself and for replacing all rows of one client. Not covered: how many rows of "
-        "each label and group a client has, who took part, and scores on held-out rows. The noise of a simulation "
-        "comes from its seed, so it shows the cost of privacy but protects no one."
+        "each label and group a client has, who took part, and scores on held-out rows and on each client's own rows. "
+        "The noise of a simulation comes from its seed, so it shows the cost of privacy but protects no one."
     )
     return [*lines, covered]
 
