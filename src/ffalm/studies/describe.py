@@ -95,6 +95,7 @@ def read_record(folder: Path) -> StudyRecord:
     try:
         return StudyRecord.from_plain(read_checked(folder / RECORD))
     except FileNotFoundError:
+        refuse_several(folder)
         raise UserError(
             f"There is no {RECORD} in {folder}: name the folder of a study, a run or a federation."
         ) from None
@@ -102,6 +103,13 @@ def read_record(folder: Path) -> StudyRecord:
         raise UserError(
             f"The file {folder / RECORD} is damaged ({error}): delete it and resume the study to write it again."
         ) from None
+
+
+def refuse_several(folder: Path) -> None:
+    """Refuse a folder of studies, such as `ffalm-results` or that of `--leave-out each`, by naming one of them."""
+    inner = sorted(record.parent for record in folder.glob(f"*/{RECORD}"))
+    if inner:
+        raise UserError(f"The folder {folder} holds studies: name one of them, such as {inner[0]}.")
 
 
 def read_study(folder: Path) -> tuple[StudyRecord, list[Outcome]]:
