@@ -54,7 +54,7 @@ class Result:
     diverged: str | None = None  # why the run was stopped early, in one sentence
     favourable: int = 1  # the label that the task's metrics are about
     kept: int | None = None  # the round whose model this is, None if it is the last
-    scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # "training", and "validation" and "test" if any
+    scores: dict[str, ScoreHistogram] = field(default_factory=dict)  # "training" without privacy; "validation", "test"
     client_scores: dict[str, list[ScoreHistogram]] = field(default_factory=dict)  # of each client's own held-out rows
     group_names: tuple[str, ...] = ()
     description: ModelDescription | None = field(default=None, repr=False, compare=False)  # what the model takes
@@ -311,7 +311,11 @@ def _scored(job: Job, federation: Federation, history: list[Record], final: Snap
         diverged=diverged,
         favourable=federation.task.favourable,
         kept=final.round if final.round != history[-1]["round"] else None,
-        scores={"training": reduce(add, histograms), **{name: one for name, (_, one) in shared.items()}},
+        scores={
+            # of clients' rows and without noise: an answer that rested on them would spend a budget nobody counts
+            **({"training": reduce(add, histograms)} if job.privacy is None else {}),
+            **{name: one for name, (_, one) in shared.items()},
+        },
         client_scores={name: [scored(one)[1] for one in each] for name, each in own.items() if each is not None},
         group_names=federation.task.group_names,
         description=description_of(job),

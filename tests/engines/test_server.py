@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from tests.engines.test_conformance import jobs_of
 from torch import nn
 
 import ffalm
+from ffalm.algorithms import algorithms
 from ffalm.engines import Engine, Snapshot
 from ffalm.engines.jobs import Model
 from ffalm.engines.loop import LoopClients, LoopEngine
@@ -26,7 +28,7 @@ def test_a_server_vector_that_overflows_counts_as_divergence(engine: type[Engine
     ((_, done),) = engine().train([job])
     assert all(bool(value.isfinite().all()) for value in done.snapshot.model.values())
     assert done.diverged == (
-        "FedAdam diverged in round 1: its variance is no longer finite; try a smaller server_lr or a larger tau."
+        "FedAdam diverged in round 1: its variance is no longer finite; try a smaller lr or server_lr, or a larger tau."
     )
 
 
@@ -82,3 +84,8 @@ def test_a_run_on_a_gpu_goes_on_from_a_snapshot_read_from_a_file(engine: type[En
 
 def on_cpu(entries: Model) -> Model:
     return {name: value.cpu() for name, value in entries.items()}
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_whatever_bounds_an_algorithm_a_smaller_lr_is_among_what_to_try(name: str) -> None:
+    assert re.search(r"\blr\b", algorithms()[name].remedies)

@@ -221,6 +221,15 @@ def test_a_study_keeps_privacy_in_its_settings_and_tells_epsilon(tmp_path: Path)
     for label, mechanisms in (("FedAvg", 2), ("FFALM (safe)", 4)):
         told = f"epsilon = {epsilon_of(math.sqrt(mechanisms * 4 / 16), 1e-5):.3g} at delta = 1e-05"
         assert any(note.startswith(label) and note.endswith(told) for note in notes)
+    assert any("Not covered" in note and "on each client's own rows" in note for note in notes)
+
+
+def test_an_answer_under_privacy_does_not_rest_on_training_rows(federation: Federation) -> None:
+    shared: dict[str, Any] = {"model": "linear", "rounds": 2, "local_steps": 1, "algorithms": ["fedavg"]}
+    private = ffalm.fair(federation, privacy=Privacy(4.0), **shared)
+    assert ffalm.fair(federation, lr=0.05, **shared).training_rows
+    assert not private.training_rows
+    assert not any("raining rows" in sentence for sentence in private.explain().splitlines())
 
 
 def test_flags_fill_the_section() -> None:

@@ -75,6 +75,9 @@ def test_runs_that_diverged_leave_their_point_off_the_front() -> None:
     runs = [run("a", 0.1, 0.9), run("b", 0.0, 0.95), run("b", 0.0, 0.95, 1, diverged="its loss is no longer finite")]
     (front,) = fronts_of(runs, {"a": ("A", {"x": 1}), "b": ("A", {"x": 2})}, "dpd")
     assert [one.label for one in front.best] == ["a"]
+    assert front.hypervolumes == pytest.approx([hypervolume([(0.1, 0.9)], front.reference)])
+    (alone,) = fronts_of(runs[2:], {"b": ("A", {})}, "dpd")
+    assert alone.hypervolumes == [] and math.isnan(alone.hypervolume)
     assert "1 of 2 diverged" in {one.note for one in points([front]).rows}
 
 

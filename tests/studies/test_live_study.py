@@ -44,6 +44,14 @@ def test_a_study_that_runs_shows_what_is_finished_and_the_rounds_of_the_rest(stu
     assert fingerprint(study) == before
 
 
+def test_a_folder_of_studies_names_one_of_them(study: Path) -> None:
+    """Such as that of `--leave-out each`, which has settings and no rounds of its own."""
+    (study.parent / "config.toml").touch()
+    for read in (live_page, ffalm.Study.load):
+        with pytest.raises(UserError, match=f"holds studies: name one of them, such as {study}"):
+            read(study.parent)
+
+
 def test_before_the_first_run_is_finished_there_is_a_page_too(study: Path) -> None:
     results = list(study.glob("runs/*/result.json"))
     hidden = [result.rename(result.with_name(".hidden")) for result in results]

@@ -55,6 +55,27 @@ def test_mlflow_finds_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_study_that_is_resumed_continues_its_runs_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+
+    def runs_after(server: str, *records: Record) -> list[list[int]]:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / server).as_uri())
+        with tracked("mlflow", tmp_path) as tracker:
+            assert tracker is not None
+            for record in records:
+                tracker(PLANS[0], record)
+        client = mlflow.MlflowClient()
+        found = client.search_runs([client.get_experiment_by_name("ffalm").experiment_id])
+        assert {run.info.status for run in found} == {"FINISHED"}
+        return [[one.step for one in client.get_metric_history(run.info.run_id, "accuracy")] for run in found]
+
+    assert runs_after("first", ROUNDS[0]) == [[1]]
+    assert runs_after("first", ROUNDS[1]) == [[1, 2]]
+    assert runs_after("second", ROUNDS[1]) == [[2]]  # a server that does not know the run
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_mlflow_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")

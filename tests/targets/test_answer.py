@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from ffalm.errors import UserError
-from ffalm.fairness import ScoreHistogram
+from ffalm.fairness import ScoreHistogram, Tally
 from ffalm.report.answer_report import candidates, rows_to_confirm, sentences, to_plain, who_pays
 from ffalm.studies.study_answer import StudyAnswer
 from ffalm.targets import Target
 from ffalm.targets.answer import Answer, Candidate, CandidateRun, GroupRates, Scores, choose
-from ffalm.targets.candidates import LEVELS, FinishedRun, answer_of, candidates_of, kinds_of, lagrangians
+from ffalm.targets.candidates import LEVELS, FinishedRun, answer_of, candidates_of, judged, kinds_of, lagrangians
 from ffalm.targets.rate_table import Costs
 
 TARGET = Target.parse("dpd <= 0.05")
@@ -153,12 +153,25 @@ def test_answers_say_how_many_rows_of_the_smallest_group_are_needed() -> None:
     ]
 
 
-@pytest.mark.parametrize(("dpd", "end", "open_"), [(0.06, 0.08, True), (0.09, 0.1, False), (0.03, 0.04, False)])
-def test_a_gap_beyond_its_bound_by_less_than_its_uncertainty_does_not_rule_the_target_out(
-    dpd: float, end: float, open_: bool
+@pytest.mark.parametrize(("dpd", "low", "open_"), [(0.06, 0.04, True), (0.09, 0.06, False), (0.03, 0.01, False)])
+def test_a_gap_whose_interval_reaches_the_bound_does_not_rule_the_target_out(
+    dpd: float, low: float, open_: bool
 ) -> None:
-    told = sentences(choose(TARGET, [candidate("A", scores(0.9, dpd, end))]))
-    assert ("These rows are too few to rule the target out: they leave DPD by about 2.0 uncertain." in told) == open_
+    found = replace(scores(0.9, dpd, dpd + 0.1), others={"dpd": low}, level=0.95)
+    told = sentences(choose(TARGET, [candidate("A", found)]))
+    wanted = "These rows are too few to rule the target out: DPD may be as low as 4.0 (95 % confidence)."
+    assert (wanted in told) == open_
+    assert any("rule the target out" in sentence for sentence in told) == open_
+
+
+def test_a_gap_that_three_selected_rows_make_does_not_rule_the_target_out() -> None:
+    """All three of a group are selected: the gap cannot be much larger, but far smaller."""
+    tally = Tally.of_counts(torch.tensor([[[28, 0], [22, 0]], [[22, 1], [28, 2]]]), 0)
+    found = judged(tally, TARGET, 1, ("a", "d"))
+    assert found.metrics["dpd"] == pytest.approx(0.5)
+    assert found.ends["dpd"] < 0.6 and found.others["dpd"] == tally.interval("dpd", 0.9)[0]
+    told = sentences(choose(TARGET, [candidate("A", found)]))
+    assert any("DPD may be as low as 1.9 (95 % confidence)." in sentence for sentence in told)
 
 
 def test_the_lagrangians_of_a_target_aim_at_it_and_at_half_of_it() -> None:

@@ -25,7 +25,7 @@ class FedAdam(PlainTraining):
     limits = "It does nothing about gaps between groups. Models with BatchNorm: statistics are averaged, not adapted."
     server_settings = ("server_lr", "beta1", "beta2", "tau")
     server_vectors = ("mean", "variance")
-    remedies = "a smaller server_lr or a larger tau"
+    remedies = "a smaller lr or server_lr, or a larger tau"
 
     server_lr: float = setting(0.01, "Step size of the server.", above=0)
     beta1: float = setting(0.9, "Decay of the mean of changes.", least=0, below=1)

@@ -27,7 +27,7 @@ class FedAvgM(PlainTraining):
     limits = "It does nothing about gaps between groups."
     server_settings = ("momentum", "server_lr")
     server_vectors = ("velocity",)
-    remedies = "a smaller momentum or server_lr"
+    remedies = "a smaller lr, momentum or server_lr"
 
     momentum: float = setting(0.9, "Momentum of the server.", least=0)
     server_lr: float = setting(1.0, "Step size of the server.", above=0)

@@ -38,7 +38,7 @@ class FPFL(AugmentedLagrangian):
     broadcasts = ("duals",)
     server_settings = ("dual_lr",)
     duals_by_group = True
-    remedies = "a smaller dual_lr, a smaller penalty or a tolerance above 0"
+    remedies = "a smaller lr, dual_lr or penalty, or a tolerance above 0"
     measure = Measure.TRAINED  # as for FFALM
 
     penalty: float = setting(5.0, "Coefficient of the quadratic penalty.", least=0)

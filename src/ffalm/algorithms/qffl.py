@@ -43,7 +43,7 @@ class QFFL(PlainTraining):
     )
     products = (CHANGE,)
     server_settings = ("q", "client_weights", "lipschitz")
-    remedies = "a smaller q or a larger lipschitz"
+    remedies = "a smaller lr or q, or a larger lipschitz"
     measure = Measure.RECEIVED  # for F_k
 
     q: float = setting(1.0, "Power of the losses; 0 is FedAvg.", least=0)

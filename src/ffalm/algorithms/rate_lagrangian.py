@@ -52,7 +52,7 @@ class Lagrangian(MeasuredRates):
     )
     server_settings = ("constraint", "tolerance", "dual_lr", "penalty", "dual_bound")
     duals_by_group = True
-    remedies = "a smaller dual_lr or dual_bound"
+    remedies = "a smaller lr, dual_lr or dual_bound"
 
     constraint: str = setting("eo", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
     tolerance: float = setting(0.0, "Largest gap that is allowed.", least=0)

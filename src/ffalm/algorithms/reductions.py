@@ -46,7 +46,7 @@ class Reductions(MeasuredRates):
         "The last round's model stands for the paper's mixture of all rounds. A fixed multiplier is for two groups."
     )
     server_settings = ("constraint", "multiplier", "tolerance", "dual_lr", "bound")
-    remedies = "a smaller dual_lr, bound or multiplier"
+    remedies = "a smaller lr, dual_lr, bound or multiplier"
 
     constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
     multiplier: float | None = setting(None, "Fixed multiplier of the gap of two groups; none: it is learned.")

@@ -183,15 +183,17 @@ def _missed(answer: Answer, scored: Scores) -> list[str]:
 
 
 def _not_ruled_out(target: Target, scored: Scores) -> list[str]:
-    """Gaps that exceed the target by less than their uncertainty."""
-    uncertain = []
+    """Gaps that exceed the target and whose intervals reach it."""
+    possible = []
     for bound in target.bounds:
-        value, end = scored.metrics[bound.metric], scored.ends[bound.metric]
-        if not bound.meets(value):
-            if not abs(end - value) >= abs(value - bound.value):
+        if not bound.meets(scored.metrics[bound.metric]):
+            end = scored.others.get(bound.metric, math.nan)
+            if not bound.meets(end):
                 return []
-            uncertain.append(f"{metric_title(bound.metric)} by about {bound_number(bound, abs(end - value))}")
-    return [f"These rows are too few to rule the target out: they leave {', '.join(uncertain)} uncertain."]
+            far = "low" if bound.at_most else "high"
+            possible.append(f"{metric_title(bound.metric)} may be as {far} as {bound_number(bound, end)}")
+    confidence = f"({100 * scored.level:g} % confidence)"
+    return [f"These rows are too few to rule the target out: {' and '.join(possible)} {confidence}."]
 
 
 def rows_to_confirm(target: Target, scored: Scores) -> list[str]:

@@ -92,10 +92,14 @@ class Front:
 
     @property
     def hypervolumes(self) -> list[float]:
-        """The hypervolume of each seed that all points have finished; degenerate points dominate nothing."""
-        sound = [not one.degenerate for one in self.points]
-        seeds = [{run.seed: run.test for run in one.runs} for one in self.points]
-        common = [seed for seed in seeds[0] if all(seed in own for own in seeds)]
+        """The hypervolume of each seed; points that diverged or are degenerate dominate nothing.
+
+        Of an interrupted study it is of the seeds that all other points have finished.
+        """
+        ended = [one for one in self.points if not one.diverged]
+        sound = [not one.degenerate for one in ended]
+        seeds = [{run.seed: run.test for run in one.runs} for one in ended]
+        common = [seed for seed in (seeds[0] if seeds else ()) if all(seed in own for own in seeds)]
         return [
             hypervolume(
                 [(own[seed][self.metric], own[seed]["accuracy"]) for own in compress(seeds, sound)], self.reference

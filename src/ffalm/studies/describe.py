@@ -95,6 +95,7 @@ def read_record(folder: Path) -> StudyRecord:
     try:
         return StudyRecord.from_plain(read_checked(folder / RECORD))
     except FileNotFoundError:
+        refuse_several(folder)
         raise UserError(
             f"There is no {RECORD} in {folder}: name the folder of a study, a run or a federation."
         ) from None
@@ -102,6 +103,13 @@ def read_record(folder: Path) -> StudyRecord:
         raise UserError(
             f"The file {folder / RECORD} is damaged ({error}): delete it and resume the study to write it again."
         ) from None
+
+
+def refuse_several(folder: Path) -> None:
+    """Refuse a folder of studies, such as `ffalm-results` or that of `--leave-out each`, by naming one of them."""
+    inner = sorted(record.parent for record in folder.glob(f"*/{RECORD}"))
+    if inner:
+        raise UserError(f"The folder {folder} holds studies: name one of them, such as {inner[0]}.")
 
 
 def read_study(folder: Path) -> tuple[StudyRecord, list[Outcome]]:
@@ -207,8 +215,8 @@ def _privacy(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
     ]
     covered = (
         "Epsilon is for each run by itself and for replacing all rows of one client. Not covered: how many rows of "
-        "each label and group a client has, who took part, and scores on held-out rows. The noise of a simulation "
-        "comes from its seed, so it shows the cost of privacy but protects no one."
+        "each label and group a client has, who took part, and scores on held-out rows and on each client's own rows. "
+        "The noise of a simulation comes from its seed, so it shows the cost of privacy but protects no one."
     )
     return [*lines, covered]
 

@@ -38,8 +38,8 @@ class ChosenRate:
             return ""
         tried = ", ".join(f"{100 * auc:.1f} at {rate:g}" for rate, auc in self.auc.items())
         return (
-            f"The learning rate {self.lr:g} was chosen: FedAvg's AUC on held-out rows, in percent, is {tried}. "
-            "Setting lr (--lr) leaves this trial out."
+            f"The learning rate {self.lr:g} was chosen, the smallest that ranks held-out rows about as well as the "
+            f"best: FedAvg's AUC on them, in percent, is {tried}. Setting lr (--lr) leaves this trial out."
         )
 
 

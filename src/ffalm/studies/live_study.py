@@ -16,7 +16,7 @@ from ffalm.errors import UserError, require
 from ffalm.outcome import Outcome, StudyOutcome
 from ffalm.report.curves import charts
 from ffalm.report.page import render
-from ffalm.studies.describe import RECORD, span
+from ffalm.studies.describe import RECORD, refuse_several, span
 from ffalm.studies.grid import plans, run_place
 from ffalm.studies.results import Study
 from ffalm.studies.store import RunFolder
@@ -57,6 +57,7 @@ def _read(folder: Path) -> tuple[StudyOutcome, list[Outcome], int]:
         study = Study.load(folder)
         done, total = {run.place for run in study.results}, len(study.record.runs)
         return study.outcome, [] if len(done) == total else _running(folder, done), total
+    refuse_several(folder)
     begun = (folder / "history.jsonl").exists()
     require(
         begun or (folder / "federation.toml").exists() or (folder / "config.toml").exists(),

@@ -12,6 +12,7 @@ from typing import Any
 from ffalm.errors import UserError, look_up, require
 from ffalm.outcome import Record
 from ffalm.studies.grid import RunPlan
+from ffalm.system.files import json_text, read_json, write_atomic
 
 _EXPERIMENT = "ffalm"
 
@@ -38,13 +39,17 @@ class TensorBoardTracker:
 
 
 class MLflowTracker:
-    """Runs of the experiment "ffalm" on the server that MLflow's own settings name (MLFLOW_TRACKING_URI)."""
+    """Runs of the experiment "ffalm" on the server that MLflow's own settings name (MLFLOW_TRACKING_URI).
+
+    The study's folder keeps their ids in `mlflow.json`, so that a study that is resumed continues them.
+    """
 
     def __init__(self, folder: Path) -> None:
         from mlflow import MlflowClient
         from mlflow.entities import Metric
 
-        self._folder, self._metric = folder, Metric
+        self._folder, self._metric, self._file = folder, Metric, folder / "mlflow.json"
+        self._known: dict[str, str] = read_json(self._file) if self._file.exists() else {}
         self._runs: dict[RunPlan, str] = {}
         with _reached():
             self._client = MlflowClient()
@@ -55,10 +60,29 @@ class MLflowTracker:
         metrics = [self._metric(name, value, 0, record["round"]) for name, value in _numbers(record).items()]
         with _reached():
             if plan not in self._runs:
-                facts = {"algorithm": plan.entry.label, "seed": str(plan.seed), "folder": str(self._folder)}
-                made = self._client.create_run(self._experiment, run_name=plan.title, tags=facts)
-                self._runs[plan] = made.info.run_id
+                self._runs[plan] = self._continued(plan) or self._created(plan)
             self._client.log_batch(self._runs[plan], metrics=metrics)
+
+    def _continued(self, plan: RunPlan) -> str | None:
+        """The run that recorded earlier rounds; None if there is none on this server."""
+        from mlflow.exceptions import MlflowException
+
+        known = self._known.get(plan.folder_name)
+        if known is None:
+            return None
+        try:
+            self._client.update_run(known, status="RUNNING")
+        except MlflowException:  # of another server, or deleted
+            return None
+        return known
+
+    def _created(self, plan: RunPlan) -> str:
+        """A new run, whose id is kept."""
+        facts = {"algorithm": plan.entry.label, "seed": str(plan.seed), "folder": str(self._folder)}
+        made: str = self._client.create_run(self._experiment, run_name=plan.title, tags=facts).info.run_id
+        self._known[plan.folder_name] = made
+        write_atomic(self._file, json_text(self._known))
+        return made
 
     def close(self) -> None:
         """End the runs."""

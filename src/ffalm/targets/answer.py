@@ -50,6 +50,7 @@ class Scores:
     groups: tuple[GroupRates, ...]
     degenerate: str = ""  # why the model is degenerate; empty if it is not
     chose: bool = False  # whether thresholds were fitted to these rows, or the model was chosen on them
+    others: dict[str, float] = field(default_factory=dict)  # the same on the other side: what is still possible
 
     @property
     def merit(self) -> float:

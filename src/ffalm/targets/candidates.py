@@ -268,14 +268,12 @@ def judged(
 def _with_ends(
     scores: Scores, tally: Tally, target: Target, favourable: int, level: float, chose: bool = False
 ) -> Scores:
-    metrics = scores.metrics
-    ends = {
-        bound.metric: bound.worst_end(tally.interval(bound.metric, 2 * level - 1, favourable))
-        if level > 0.5
-        else metrics[bound.metric]
-        for bound in target.bounds
-    }
-    return replace(scores, ends=ends, level=level, chose=chose)
+    ends, others = {}, {}
+    for bound in target.bounds:
+        value = scores.metrics[bound.metric]
+        interval = tally.interval(bound.metric, 2 * level - 1, favourable) if level > 0.5 else (value, value)
+        ends[bound.metric], others[bound.metric] = bound.worst_end(interval), bound.best_end(interval)
+    return replace(scores, ends=ends, level=level, chose=chose, others=others)
 
 
 def _scores(tally: Tally, favourable: int, group_names: Sequence[str], costs: Costs | None) -> Scores:

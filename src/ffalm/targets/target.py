@@ -87,6 +87,10 @@ class Bound:
         """The end of a confidence interval that is compared with the bound."""
         return interval[1] if self.at_most else interval[0]
 
+    def best_end(self, interval: tuple[float, float]) -> float:
+        """The other end: what the rows leave possible."""
+        return interval[0] if self.at_most else interval[1]
+
     def __str__(self) -> str:
         return f"{self.metric} {SIGNS[self.metric]} {self.value:g}"
 
