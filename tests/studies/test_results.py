@@ -43,6 +43,22 @@ def test_the_best_is_the_most_accurate_whose_mean_gap_is_within_the_bound() -> N
         TWO.best(subject_to={"dp": 0.01})
 
 
+def test_of_the_gap_of_losses_the_size_counts_and_the_mean_keeps_its_sign() -> None:
+    gaps = {"A": (-0.3, -0.1), "B": (0.1, -0.06)}
+    found = study(
+        *(
+            replace(one, test={**one.test, "loss_gap": gap})
+            for label, of_seed in gaps.items()
+            for one, gap in ((run(label, seed, 0.9, 0.1), gap) for seed, gap in enumerate(of_seed))
+        )
+    )
+    assert found.best("loss_gap").label == "B"
+    assert found.best("loss_gap").means["loss_gap"] == pytest.approx(0.02)
+    assert found.best(subject_to={"loss_gap": 0.09}).label == "B"
+    with pytest.raises(UserError, match=r"No algorithm meets loss_gap <= 0\.05"):
+        found.best(subject_to={"loss_gap": 0.05})
+
+
 def test_an_algorithm_with_a_run_that_diverged_is_never_the_best() -> None:
     lost = study(*TWO.results, run("C", 0, 0.99, 0.0), run("C", 1, math.nan, math.nan, diverged="It diverged."))
     assert lost.best().label == "A"

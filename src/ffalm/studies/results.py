@@ -322,9 +322,9 @@ class Study:
         """The algorithm with the best mean test metric among those that meet every bound of `subject_to`.
 
         `study.best(subject_to={"dpd": 0.05})` is the most accurate algorithm whose mean DPD is at most 0.05. Bounds are
-        upper bounds for gaps and losses, lower bounds for accuracies. Only algorithms all of whose runs finished with
-        all of these metrics defined, and none of which is degenerate, are candidates. A study of several skews needs
-        `alpha`.
+        upper bounds for gaps and losses, lower bounds for accuracies; of `loss_gap`, which has a sign, the size
+        counts. Only algorithms all of whose runs finished with all of these metrics defined, and none of which is
+        degenerate, are candidates. A study of several skews needs `alpha`.
         """
         require(
             subject_to is None or isinstance(subject_to, Mapping),
@@ -340,9 +340,10 @@ class Study:
             own = [run for run in runs if run.label == label]
             if degenerate(own):
                 continue
-            means = {name: fmean(run.test.get(name, math.nan) for run in own) for name in known}
-            if all(_meets(means[name], name, bound) for name, bound in {metric: math.nan, **bounds}.items()):
-                found.append(Best(label, own[0].alpha, means, own))
+            sizes = {name: fmean(_size(run, name) for run in own) for name in (metric, *bounds)}
+            if all(_meets(sizes[name], name, bound) for name, bound in {metric: math.nan, **bounds}.items()):
+                means = {name: fmean(run.test.get(name, math.nan) for run in own) for name in known}
+                found.append((sizes[metric], Best(label, own[0].alpha, means, own)))
         if not found:
             signs = {name: ">=" if more_is_better(name) else "<=" for name in bounds}
             conditions = ", ".join(f"{name} {signs[name]} {bound:g}" for name, bound in bounds.items())
@@ -351,7 +352,7 @@ class Study:
                 f"No algorithm {meets} all of its runs finished and sound: `to_dataframe()` shows which diverged, are "
                 "degenerate or have undefined metrics."
             )
-        return max(found, key=lambda one: one.means[metric] if more_is_better(metric) else -one.means[metric])
+        return max(found, key=lambda one: one[0] if more_is_better(metric) else -one[0])[1]
 
     def write_report(self, folder: str | Path | None = None) -> dict[str, Path]:
         """Write tables, curves and the page, into the study's folder unless another is given; returns the files."""
@@ -392,6 +393,11 @@ def _require_metric(name: Any, known: Sequence[str]) -> None:
         isinstance(name, str) and name in known,
         f"The study has no test metric {short_repr(name)}: choose one of {', '.join(known)}.",
     )
+
+
+def _size(run: Outcome, metric: str) -> float:
+    """A test metric without its sign, which only `loss_gap` has."""
+    return abs(run.test.get(metric, math.nan))
 
 
 def _meets(mean: float, metric: str, bound: float) -> bool:
