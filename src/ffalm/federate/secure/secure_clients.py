@@ -28,6 +28,7 @@ from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.site_clients import CountRequest, Scores, SiteRequests
+from ffalm.federate.coordinator.waiting import Patience
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import valid_public_key
@@ -175,7 +176,7 @@ class SecureClients(SiteRequests):
         members = list(wanted) if asking.whole else list(self._seen.counts)
         asked = [site for site in wanted if site in members]
         self.missed, self.quarantined, self._misdealt = {}, {}, []
-        until: float | None = None
+        patience: Patience | None = None
         while True:
             revealed, before = self.first.summed(asking.purpose), len(self.quarantined)
             asked = [site for site in revealed or asked if site in members and site not in self.quarantined]
@@ -185,7 +186,7 @@ class SecureClients(SiteRequests):
             if self.quarantined.keys() >= set(members) or (asking.whole and self.quarantined):
                 raise UserError(self._nobody())
             if len(self.quarantined) == before:  # otherwise those that are left may be enough
-                until = self._wait(until, self._found, len(asked) if asking.whole else self._least(asked))
+                patience = self._wait(patience, self._found, len(asked) if asking.whole else self._least(asked))
             asked = members
 
     def _nobody(self) -> str:
