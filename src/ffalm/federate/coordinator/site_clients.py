@@ -116,7 +116,10 @@ class SiteRequests:
         patience = patience or Patience(rules.patience)
         if patience.over:
             raise UserError(too_few(found, needed, rules.patience, self._reasons()))
-        self._say("waiting", f"{found} of the {needed} sites needed have answered; waiting for more {patience.until}.")
+        what = f"{found} of the {needed} sites needed have answered; waiting for more"
+        if found >= needed:
+            what = f"The answers of {found} sites could not be summed; waiting for those that did not help"
+        self._say("waiting", f"{what} {patience.until}.")
         time.sleep(self._pause)
         self._members.settle()
         return patience
