@@ -109,6 +109,7 @@ class World:
         self.asked: list[tuple[str, tuple[str, ...]]] = []
         self.kill: tuple[str, int] | None = None  # ("before" or "after", number of the question)
         self.told: dict[str, str] = {}  # why a site was refused, as it was told
+        self.ended: dict[str, str] = {}  # why the run has ended for a site, as it was told
         self._coming = 1
 
     def present(self) -> list[int]:
@@ -141,6 +142,8 @@ class World:
             return UNREADABLE
         if "refused" in message.facts:
             self.told[name] = str(message.facts["refused"])
+        if "ended" in message.facts:
+            self.ended[name] = str(message.facts["ended"])
         try:
             given = answer(kind, message, {"site": str(self.folders[name])})
         except UserError as error:

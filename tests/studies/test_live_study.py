@@ -93,3 +93,20 @@ def test_a_training_that_has_not_begun_has_a_page_that_waits(tmp_path: Path, fil
     page, complete = live_page(tmp_path)
     assert not complete
     assert f"Training in {tmp_path.name}" in page and "No round is finished yet" in page
+
+
+def test_the_page_of_a_federation_says_what_is_waited_for_and_why_the_run_has_stopped(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for file in (tmp_path / "federation.toml", tmp_path / "run" / "config.toml"):
+        file.write_text("")
+    status = tmp_path / "run" / "status.json"
+    waits = "as soon as it ends. Waiting for west."
+    for state, shown in (("waiting", waits), ("stopped", "The run has stopped. Waiting for west.")):
+        before = fingerprint(tmp_path)
+        status.write_text(json.dumps({"state": state, "round": 0, "message": "Waiting for west."}))
+        assert fingerprint(tmp_path) != before
+        assert shown in live_page(tmp_path)[0] and shown in live_page(tmp_path / "run")[0]
+    status.write_text(json.dumps({"state": "training", "round": 0, "message": "Round 1."}))
+    assert "No round is finished yet" in live_page(tmp_path)[0]
+    status.write_text("[")
+    assert "No round is finished yet" in live_page(tmp_path)[0]

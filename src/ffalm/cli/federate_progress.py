@@ -24,6 +24,7 @@ class RoundLines:
         self._console = console
         self._rounds = facts.get("training", {}).get("rounds", "?")
         self._shown = 0
+        self._absent: dict[str, str] = {}  # why each site did not count in the last round that was shown
 
     def tell(self, sentence: str) -> None:
         """Print an event about sites."""
@@ -36,6 +37,15 @@ class RoundLines:
                 return  # the sites score a round's model in the next one, and with privacy not at all
             self._shown += 1
             self._console.print(f"round {record['round']}/{self._rounds}: {_scores(record)}", highlight=False)
+            self._show_absent(record)
+
+    def _show_absent(self, record: Record) -> None:
+        """Say which sites do not count from this round on, and why: once for each reason."""
+        absent: dict[str, str] = {**record.get("missed", {}), **record.get("quarantined", {})}
+        for site, reason in absent.items():
+            if self._absent.get(site) != reason:
+                print_line(self._console, f"Without the site {site!r}: {reason.removesuffix('.')}.")
+        self._absent = absent
 
 
 def _scores(record: Record) -> str:

@@ -20,8 +20,10 @@ from ffalm.studies.describe import RECORD, refuse_several, span
 from ffalm.studies.grid import plans, run_place
 from ffalm.studies.results import Study
 from ffalm.studies.store import RunFolder
+from ffalm.system.files import read_json
 
-_WATCHED = ("study.json", "history.jsonl", "result.json")
+_STATUS = "status.json"
+_WATCHED = ("study.json", "history.jsonl", "result.json", _STATUS)
 
 
 def fingerprint(folder: Path) -> list[tuple[str, int, int]]:
@@ -43,7 +45,7 @@ def live_page(folder: Path) -> tuple[str, bool]:
     """The current page of a study, and whether the study is complete."""
     finished, running, total = _read(folder)
     complete = not running and len(finished.outcomes) == total
-    progress = "" if complete else _progress(finished, running, total)
+    progress = "" if complete else _with_status(folder, _progress(finished, running, total))
     both = replace(finished, outcomes=[*finished.outcomes, *running])
     # the curves have every round so far, the tables only finished runs
     return render(replace(finished, progress=progress), charts(both)), complete
@@ -92,6 +94,16 @@ def _federated(folder: Path) -> Outcome:
         raise UserError(f"The settings of the run in {folder} cannot be read yet ({error!r}).") from None
     history = RunFolder(folder).history()
     return Outcome(name, name, 0, None, {}, {}, history, math.fsum(record["seconds"] for record in history))
+
+
+def _with_status(folder: Path, progress: str) -> str:
+    """The progress with what the coordinator of a federation waits for; or why its run has stopped."""
+    try:
+        found = read_json((folder if folder.name == "run" else folder / "run") / _STATUS)
+        state, message = str(found["state"]), str(found["message"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return progress
+    return {"waiting": f"{progress} {message}", "stopped": f"The run has stopped. {message}"}.get(state, progress)
 
 
 def _progress(finished: StudyOutcome, running: Sequence[Outcome], total: int) -> str:

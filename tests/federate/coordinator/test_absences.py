@@ -12,6 +12,7 @@ from tests.federate.makers import NAMES, Killed, World, config, exchange_keys, w
 
 from ffalm.engines.remote.message import Failure, Kind, Message
 from ffalm.errors import UserError
+from ffalm.federate.coordinator.absences import too_few
 from ffalm.federate.coordinator.federated_run import coordinate
 from ffalm.federate.federation_config import FederationConfig, SiteConfig
 
@@ -244,3 +245,9 @@ def test_a_site_that_is_gone_after_it_failed_is_only_not_connected(tmp_path: Pat
     outcome = coordinate(config(training={"rounds": 5}), tmp_path / "run", sites, owned(sites), pause=PAUSE)
     assert outcome.history[2]["missed"]["west"].startswith("failed: ")
     assert outcome.history[4]["missed"]["west"] == "lost: The site is not connected."
+
+
+def test_where_enough_sites_answered_but_cannot_be_summed_the_message_does_not_say_that_they_were_too_few() -> None:
+    few, unsummed = too_few(1, 2, 60.0, ["Why."]), too_few(4, 2, 60.0, ["Why."])
+    assert few.startswith("Only 1 of the 2 sites that a round needs took part within 60 seconds. Why. Every")
+    assert unsummed.startswith("4 sites took part, but their answers could not be summed within 60 seconds. Why. Every")

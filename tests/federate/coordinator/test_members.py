@@ -148,6 +148,57 @@ def test_a_federation_that_waits_asks_all_again_where_none_fits(tmp_path: Path, 
     assert outcome.history[0]["answered"] == ["north", "south", "west"]
 
 
+NO_CAUSE = "The sites could not agree, or too few can take part; the coordinator names no cause at this site."
+
+
+def test_where_nobodys_data_fits_each_site_is_told_its_own_difference_alone(tmp_path: Path) -> None:
+    sites = world(tmp_path)
+    with pytest.raises(UserError):
+        coordinate(config(data=LISTED[0][0]), tmp_path / "run", sites, pause=0.001)
+    assert sites.ended == {name: LISTED[0][1].format(name) for name in NAMES[:3]}
+
+
+def test_where_too_few_agree_each_site_is_told_its_own_reason_or_that_it_is_not_the_cause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sites = world(tmp_path)
+    for name in ("south", "west"):
+        plain = SiteConfig.read(sites.folders[name] / "site.toml")
+        replace(plain, secure=True).write(sites.folders[name] / "site.toml")
+    with pytest.raises(UserError, match="Only 1 of the 2"):
+        coordinate(config(rules={"patience": 600.0}), tmp_path / "run", sites, pause=0.001)
+    why = "The site {!r} cannot take part: Its site.toml says to answer in secure sums only"
+    assert sites.ended["north"] == NO_CAUSE
+    for name in ("south", "west"):
+        assert sites.ended[name].startswith(why.format(name))
+        assert not any(other in sites.ended[name] for other in NAMES if other != name)
+    assert f"The coordinator has stopped the run: {NO_CAUSE}" in caplog.text
+
+
+def test_where_the_problem_is_no_single_sites_nobody_is_told_what_the_others_have(tmp_path: Path) -> None:
+    frames = {name: people(80, 1)[["sex", "loan", own]] for name, own in zip(NAMES, EACH, strict=False)}
+    sites = World({name: site_folder(tmp_path, name, frame) for name, frame in frames.items()})
+    with pytest.raises(UserError, match="no feature column in common"):
+        coordinate(config(data={"use_group_as_feature": False}), tmp_path / "run", sites, pause=0.001)
+    assert sites.ended == dict.fromkeys(NAMES[:3], NO_CAUSE)
+
+
+def test_a_site_that_failed_to_introduce_itself_is_told_that_the_run_has_ended(tmp_path: Path) -> None:
+    sites = world(tmp_path, (90, 70))
+    original = sites._answer
+
+    def failing(kind: Any, name: str, message: Message) -> Message | Failure:
+        failed = (kind, name) == ("hello", "south")
+        return Failure("failed", "The disk is full.") if failed else original(kind, name, message)
+
+    sites._answer = failing  # type: ignore[method-assign]
+    owners = {node: name for name, node in sites.nodes.items()}
+    with pytest.raises(UserError, match="Only 1 of the 2"):
+        coordinate(config(NAMES[:2]), tmp_path / "run", sites, owners.get, pause=0.001)
+    assert sites.ended["south"] == "The site 'south' did not introduce itself: The disk is full."
+    assert sites.ended["north"] == NO_CAUSE
+
+
 def test_a_misfit_that_fixes_its_file_and_comes_back_takes_part(tmp_path: Path) -> None:
     sites = misfit_world(tmp_path)
     sites.mishaps[("west", 2)] = "gone"

@@ -33,3 +33,13 @@ def test_a_damaged_file_is_as_none_and_without_a_folder_a_process_remembers_alon
         assert FirstAsked(tmp_path).number("train 1", 3.0) == 3.0
     alone = FirstAsked()
     assert [alone.number("score", now) for now in (1.5, 2.5)] == [1.5, 1.5]
+
+
+def test_proofs_are_kept_with_the_question_also_after_a_restart(tmp_path: Path) -> None:
+    first = FirstAsked(tmp_path)
+    first.reveal("train 1", ["north", "south"])
+    first.prove("train 1", ["one"])
+    first.prove("train 1", ["two"])
+    again = FirstAsked(tmp_path)
+    assert again.proofs("train 1") == ("one", "two") and again.summed("train 1") == ("north", "south")
+    assert not again.proofs("train 2")

@@ -39,9 +39,12 @@ class Absences:
 
 
 def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> str:
-    """The message that too few sites answered, and how to go on."""
+    """The message that too few sites answered, or too few helped to reveal a secure sum, and how to go on."""
     said = f" {' '.join(reasons)}" if reasons else ""
+    what = f"Only {found} of the {needed} sites that a round needs took part"
+    if found >= needed:
+        what = f"{found} sites took part, but their answers could not be summed"
     return (
-        f"Only {found} of the {needed} sites that a round needs took part within {patience:g} seconds.{said} "
+        f"{what} within {patience:g} seconds.{said} "
         "Everything up to the last whole round is kept: bring the sites back and run again to go on from there."
     )

@@ -27,7 +27,7 @@ from ffalm.fairness import Tally
 from ffalm.federate.coordinator.agreement import Agreement
 from ffalm.federate.coordinator.federated_run import PAUSE, Coordinator, federation_outcome
 from ffalm.federate.coordinator.federation_report import notes_on, secure_notes
-from ffalm.federate.coordinator.members import Owner
+from ffalm.federate.coordinator.introductions import Owner
 from ffalm.federate.coordinator.site_clients import SiteClients
 from ffalm.federate.disclosure import cells
 from ffalm.federate.federation_config import FederationConfig, SharedTable

@@ -31,7 +31,8 @@ from ffalm.federate.coordinator.federation_report import (
 )
 from ffalm.federate.coordinator.group_training import GroupTraining
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
-from ffalm.federate.coordinator.members import Members, Owner
+from ffalm.federate.coordinator.introductions import Owner
+from ffalm.federate.coordinator.members import Members
 from ffalm.federate.coordinator.run_continuity import check_unchanged
 from ffalm.federate.coordinator.run_log import RunLog
 from ffalm.federate.coordinator.site_clients import Scores, SiteClients
@@ -122,6 +123,15 @@ class Coordinator:
             raise
 
     def _open(self) -> None:
+        """Begin with the members; if that is not possible, tell each connected site why the run ends for it."""
+        try:
+            self._begin()
+        except UserError as error:
+            self._log.say("stopped", str(error))
+            self._members.dismiss()
+            raise
+
+    def _begin(self) -> None:
         """Agree, or load the earlier agreement, and wait for the members."""
         members, run_log, model = self._members, self._log, self._config.model
         before = run_log.agreement()

@@ -22,7 +22,8 @@ from ffalm.engines.server import ServerContext, rounds
 from ffalm.errors import UserError
 from ffalm.federate.coordinator.federation_report import absences
 from ffalm.federate.coordinator.group_members import GroupMembers
-from ffalm.federate.coordinator.members import Members, Say
+from ffalm.federate.coordinator.introductions import Say
+from ffalm.federate.coordinator.members import Members
 from ffalm.federate.coordinator.site_clients import SiteClients
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.secure.first_asked import FirstAsked

@@ -18,7 +18,8 @@ from ffalm.federate.coordinator.absences import too_few
 from ffalm.federate.coordinator.group_members import GroupMembers
 from ffalm.federate.coordinator.histogram_rules import bounded_tallies, unlike
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
-from ffalm.federate.coordinator.members import Members, Say
+from ffalm.federate.coordinator.introductions import Say
+from ffalm.federate.coordinator.members import Members
 from ffalm.federate.coordinator.robust_aggregation import FEWEST_COMPARED, robust
 from ffalm.federate.coordinator.update_validation import (
     Answer,
@@ -29,6 +30,7 @@ from ffalm.federate.coordinator.update_validation import (
     read_answer,
     read_scores,
 )
+from ffalm.federate.coordinator.waiting import Patience
 from ffalm.federate.disclosure import Disclosed, Scored
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.terms import GROUPS
@@ -108,16 +110,19 @@ class SiteRequests:
         facts = {**message.facts, "terms": self._members.key(site), "counted": self.counted.get(site, 0)}
         return addressed(replace(message, facts=facts), self._config.sites.index(site))
 
-    def _wait(self, until: float | None, found: int, needed: int) -> float:
-        """Pause and look for sites that have joined, until a time that the first wait sets; then stop."""
-        rules, now = self._config.rules, time.monotonic()
-        until = now + rules.patience if until is None else until
-        if now >= until:
+    def _wait(self, patience: Patience | None, found: int, needed: int) -> Patience:
+        """Pause and look for sites that have joined, while the patience lasts that the first wait begins; then stop."""
+        rules = self._config.rules
+        patience = patience or Patience(rules.patience)
+        if patience.over:
             raise UserError(too_few(found, needed, rules.patience, self._reasons()))
-        self._say("waiting", f"{found} of the {needed} sites needed have answered; waiting for more.")
+        what = f"{found} of the {needed} sites needed have answered; waiting for more"
+        if found >= needed:
+            what = f"The answers of {found} sites could not be summed; waiting for those that did not help"
+        self._say("waiting", f"{what} {patience.until}.")
         time.sleep(self._pause)
         self._members.settle()
-        return until
+        return patience
 
     def _answers(self, kind: Kind, messages: dict[str, Message]) -> dict[str, Message]:
         """The sites' answers. For a missing answer `missed` has the reason, for an unreadable one `quarantined`."""
@@ -179,13 +184,13 @@ class SiteClients(SiteRequests, Clients):
         asked = [names[client] for client in chosen if names[client] in members]
         needed = min(rules.min_sites, max(1, len(asked)))
         self.missed, self.quarantined, answers = {}, {}, dict[str, Answer]()
-        until: float | None = None
+        patience: Patience | None = None
         while True:
             answers |= self._ask([site for site in asked if site not in answers | self.quarantined], sent)
             usable = self._judge(answers, asked, sent)
             if len(usable) >= needed:
                 break
-            until = self._wait(until, len(usable), needed)
+            patience = self._wait(patience, len(usable), needed)
             asked = members
         told = {site: usable[site].validation for site in names if site in usable}
         self.scored = Scored.of(told, self._seen.agreed.task)
@@ -229,7 +234,7 @@ class SiteClients(SiteRequests, Clients):
         """The final model's scores on the held-out rows of every member that is connected."""
         rules, names = self._config.rules, self._config.sites
         self.missed, self.quarantined, found, answers = {}, {}, _Told(), dict[str, Message]()
-        needed, until = min(rules.min_sites, len(self._seen.counts)), None
+        needed, patience = min(rules.min_sites, len(self._seen.counts)), None
         model = {"model": final.model}
         while True:
             asked = [site for site in self._seen.counts if site not in found | self.quarantined]
@@ -241,7 +246,7 @@ class SiteClients(SiteRequests, Clients):
             self._judge_scores(found)
             if len(found) >= needed:
                 break
-            until = self._wait(until, len(found), needed)
+            patience = self._wait(patience, len(found), needed)
         task = self._seen.agreed.task
         if self._config.target is not None:
             usable = {site: answers[site] for site in names if site in found}

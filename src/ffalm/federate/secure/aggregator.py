@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ffalm.errors import PublicError, UserError, require
 from ffalm.federate.secure.crypto import KeyPair, digest, valid_public_key
@@ -63,6 +63,19 @@ class Aggregator:
         everyone = tuple(sorted(self.keys))
         return Circle(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
 
+    def circles_with(self, client: int) -> dict[int, Circle]:
+        """Circles that bring a site together with those that are not its neighbours here, for an attempt that ends
+        with their offers.
+
+        A site believes a proof against another only once it has seen that one's signed key under its number.
+        """
+        found, attempt = dict[int, Circle](), secrets.token_hex(16)
+        for other in self.keys.keys() - {client, *self.neighbours[client]}:
+            circle = self.circle(other)
+            peers = dict(list(circle.peers.items())[1:]) | {client: self.keys[client]}
+            found[other] = replace(circle, attempt=attempt, peers=peers)
+        return found
+
     def take(self, client: int, offer: Offer) -> None:
         """Keep a site's offer; raises `UserError` if it is not made for its circle or no other site can use it."""
         holders = {client, *self.neighbours[client]}
@@ -79,12 +92,13 @@ class Aggregator:
     def accused(self, accusers: Mapping[int, Collection[int]]) -> dict[int, int]:
         """The sites whose keys or offers more than half of their neighbours cannot use, each with one such neighbour.
 
-        Fewer accusers may be lying themselves, or may have received something else than the others.
+        Fewer accusers, or a single one, may be lying themselves, may lack the other's key in their folder, or may have
+        received something else than the others.
         """
         found: dict[int, int] = {}
         for client, near in self.neighbours.items():
             said = [other for other in near if client in accusers.get(other, ())]
-            if 2 * len(said) > len(near):
+            if 2 * len(said) > len(near) and len(said) > 1:
                 found[client] = said[0]
         return found
 

@@ -4,7 +4,8 @@ A site answers a question once: two secure sums that differ in the largest weigh
 the answer of the sites that it bounds, and under privacy two that differ in a factor would cancel the noise. For the
 same reason a site helps to reveal only one sum of a round. But a site that joins, or a rule that changes, moves such
 numbers and adds sites while a round is asked for again. So what was first stands until the next question, even if the
-coordinator is stopped and started again.
+coordinator is stopped and started again. So do the proofs against sites that spoilt the first sum: only where they are
+shown do sites reveal another.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class _Question:
     purpose: str = ""
     number: float | None = None
     sites: tuple[str, ...] = ()
+    proofs: tuple[str, ...] = ()  # of wrong dealing, which a site that has revealed a sum needs to reveal another
 
 
 @dataclass
@@ -52,6 +54,15 @@ class FirstAsked:
         last = self._of(purpose)
         if not last.sites:
             self._keep(replace(last, sites=tuple(sites)))
+
+    def proofs(self, purpose: str) -> tuple[str, ...]:
+        """The proofs against sites that spoilt this sum."""
+        return self._of(purpose).proofs
+
+    def prove(self, purpose: str, proofs: Sequence[str]) -> None:
+        """Keep proofs before any site is asked to reveal a sum without the sites that they are against."""
+        last = self._of(purpose)
+        self._keep(replace(last, proofs=(*last.proofs, *proofs)))
 
     def refused(self, purpose: str) -> None:
         """Forget the sites of a sum that all of them refused to reveal: they have revealed another before."""

@@ -15,7 +15,7 @@ So a round is two messages to each site, one more if a site joined, and one more
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -28,12 +28,14 @@ from ffalm.errors import UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.site_clients import CountRequest, Scores, SiteRequests
+from ffalm.federate.coordinator.waiting import Patience
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.secure.aggregator import Aggregator, TooFew
 from ffalm.federate.secure.crypto import valid_public_key
 from ffalm.federate.secure.first_asked import FirstAsked
-from ffalm.federate.secure.fixed_point import VectorLayout, Words
+from ffalm.federate.secure.fixed_point import Words
 from ffalm.federate.secure.histogram_payload import count_bits, read_histograms, with_histograms
+from ffalm.federate.secure.misdealing import Misdealing
 from ffalm.federate.secure.payload import (
     COUNTS,
     RoundSum,
@@ -45,29 +47,13 @@ from ffalm.federate.secure.payload import (
     round_sum,
     score_layout,
 )
-from ffalm.federate.secure.protocol import Offer, SignedKey
+from ffalm.federate.secure.protocol import Circle, Offer, SignedKey
 from ffalm.federate.secure.protocol import needed as needed_of
+from ffalm.federate.secure.requested_sum import Sum
 from ffalm.federate.secure.secure_answers import revealed_shares, unusable_clients
 from ffalm.federate.secure.secure_settings import Secure
 from ffalm.federate.secure.secure_site import passed_text, question_key, words_of
 from ffalm.privacy.tallies import made_whole, reach
-
-Upcoming = Callable[[], Sequence[str]]
-"""Gives the sites that are to take part in the next sum; none if this is the last."""
-
-
-@dataclass(frozen=True)
-class Sum:
-    """What is summed, its name, and what comes after."""
-
-    kind: Kind
-    purpose: str
-    message: Message
-    layout: VectorLayout
-    largest: int = 1  # the most rows that a site is weighted by
-    following: str = ""  # the purpose of the next sum
-    upcoming: Upcoming = tuple
-    whole: bool = False  # whether every site that is asked must be in it
 
 
 @dataclass(eq=False, repr=False)
@@ -78,7 +64,6 @@ class SecureClients(SiteRequests):
     _keys: dict[str, SignedKey] = field(init=False, default_factory=dict)  # public, by site
     _found: int = field(init=False, default=0)  # how many sites answered the last question of this attempt
     _ready: Aggregator | None = field(init=False, default=None)  # the attempt whose offers came with the last reveal
-    _misdealt: list[str] = field(init=False, default_factory=list)  # proofs against sites that spoilt this sum
 
     @property
     def summed(self) -> list[int]:
@@ -174,8 +159,8 @@ class SecureClients(SiteRequests):
         """
         members = list(wanted) if asking.whole else list(self._seen.counts)
         asked = [site for site in wanted if site in members]
-        self.missed, self.quarantined, self._misdealt = {}, {}, []
-        until: float | None = None
+        self.missed, self.quarantined = {}, {}
+        patience: Patience | None = None
         while True:
             revealed, before = self.first.summed(asking.purpose), len(self.quarantined)
             asked = [site for site in revealed or asked if site in members and site not in self.quarantined]
@@ -185,7 +170,7 @@ class SecureClients(SiteRequests):
             if self.quarantined.keys() >= set(members) or (asking.whole and self.quarantined):
                 raise UserError(self._nobody())
             if len(self.quarantined) == before:  # otherwise those that are left may be enough
-                until = self._wait(until, self._found, len(asked) if asking.whole else self._least(asked))
+                patience = self._wait(patience, self._found, len(asked) if asking.whole else self._least(asked))
             asked = members
 
     def _nobody(self) -> str:
@@ -225,7 +210,7 @@ class SecureClients(SiteRequests):
         except TooFew as error:
             self._found = len(told)
             self._say("training", f"The sum could not be unmasked: {error}.")
-            self._misdealt += [proof.to_text() for proof in gathering.misdealt.values()]
+            self._prove(gathering)
             self._quarantine_wrong(gathering)
             return None
         for client, reason in gathering.wrong.items():
@@ -234,6 +219,19 @@ class SecureClients(SiteRequests):
         for site in summed:
             self.missed.pop(site, None)  # a site that was lost after it had masked is in the sum
         return total, summed
+
+    def _prove(self, gathering: Aggregator) -> None:
+        """Keep proofs of wrong dealing, and let the sites that have not met the dealers meet them."""
+        known = {Misdealing.from_text(text).client for text in self.first.proofs(gathering.purpose)}
+        for dealer, proof in gathering.misdealt.items():
+            if dealer not in known:
+                self.first.prove(gathering.purpose, [proof.to_text()])
+            self._answers("secure", self._offering(gathering.circles_with(dealer)))
+
+    def _offering(self, circles: Mapping[int, Circle]) -> dict[str, Message]:
+        """Questions for an offer to each circle."""
+        texts = {site: circles[client].to_text() for client, site in self._named(circles).items()}
+        return {site: self._question(site, {"stage": "offer", "circle": text}) for site, text in texts.items()}
 
     def _quarantine_wrong(self, gathering: Aggregator) -> None:
         """Do not ask the sites again whose answers made an attempt fail."""
@@ -257,9 +255,8 @@ class SecureClients(SiteRequests):
         if ready is not None and ready.purpose == purpose and ready.offers.keys() == set(self._numbers(here)):
             return ready
         gathering = self._begun(here, purpose)
-        circles = {site: gathering.circle(client).to_text() for client, site in self._named(gathering.keys).items()}
-        questions = {site: self._question(site, {"stage": "offer", "circle": text}) for site, text in circles.items()}
-        self._take_offers(gathering, self._answers("secure", questions))
+        circles = {client: gathering.circle(client) for client in gathering.keys}
+        self._take_offers(gathering, self._answers("secure", self._offering(circles)))
         return gathering
 
     def _begun(self, sites: Sequence[str], purpose: str) -> Aggregator:
@@ -346,12 +343,12 @@ class SecureClients(SiteRequests):
         inside, dropped = gathering.lists(summed)
         signed = {client: signature for client, signature in signatures.items() if signature}
         lists = json.dumps({"summed": inside, "dropped": dropped, "signatures": signed})
-        questions = {}
+        questions, proofs = {}, self.first.proofs(asking.purpose)
         for client, site in self._named(signatures).items():
             facts: dict[str, Fact] = {"stage": "reveal", "attempt": gathering.attempt, "last": not coming}
             facts["lists"] = lists
-            if self._misdealt:
-                facts["misdealt"] = json.dumps(self._misdealt)
+            if proofs:
+                facts["misdealt"] = json.dumps(proofs)
             if following is not None and client in following.keys:
                 facts["circle"] = following.circle(client).to_text()
             questions[site] = self._question(site, facts)

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 import ffalm
-from ffalm.algorithms import Measure
 from ffalm.data.types import Examples, Task
-from ffalm.engines import Snapshot
 from ffalm.engines.common import built_model
 from ffalm.engines.jobs import Model
 from ffalm.engines.loop import Learner
 from ffalm.engines.remote.message import Fact, Kind, Message, printable
-from ffalm.engines.remote.round_messages import update_message
-from ffalm.engines.server import ClientUpdate, own_step
+from ffalm.engines.server import ClientUpdate
 from ffalm.errors import PublicError, UserError, require_public
-from ffalm.fairness import ScoreHistogram, Tally
+from ffalm.fairness import ScoreHistogram
 from ffalm.federate.answer_ledger import MIN_GROUP, AnswerLedger, described
-from ffalm.federate.disclosure import Disclosed, fewest_rows, spread, withheld, without
+from ffalm.federate.disclosure import Disclosed, fewest_rows, withheld
 from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.histogram_bytes import packed_histograms
 from ffalm.federate.keys import NodeSigner
@@ -41,6 +37,7 @@ from ffalm.federate.secure.secure_site import (
 from ffalm.federate.site.blind_counts import CountQuestion, read_shares, told_groups
 from ffalm.federate.site.cache import Parts, SiteCache, rows_key
 from ffalm.federate.site.questions import check_model, read_greeting, read_round
+from ffalm.federate.site.update_disclosure import compared, disclosed_update, stepping
 from ffalm.federate.terms import GROUPS, SiteTerms
 from ffalm.simulation import placed
 from ffalm.studies.checksums import with_checksum
@@ -105,12 +102,15 @@ class LocalSite:
     def agree(self, asked: Message) -> Message:
         """Accept the federation's terms, encode the rows by them, and report their counts by label and group.
 
-        Small cells are withheld, the total number of training rows is not. If this site cannot accept the terms, the
-        answer has the reason.
+        Or note why the federation goes on without this site, or why the run has ended. Small cells are withheld, the
+        total number of training rows is not. If this site cannot accept the terms, the answer has the reason.
         """
         facts: dict[str, Fact] = {"name": self._config.name}
         if "refused" in asked.facts:
             log.warning("The federation goes on without this site: %s", printable(str(asked.facts["refused"])))
+            return Message(facts=facts)
+        if "ended" in asked.facts:
+            log.warning("The coordinator has stopped the run: %s", printable(str(asked.facts["ended"])))
             return Message(facts=facts)
         try:
             terms = self._acceptable(SiteTerms.from_text(str(asked.facts.get("terms", ""))))
@@ -128,7 +128,8 @@ class LocalSite:
         agreed = self._agreed(asked)
         terms = agreed.of_groups if _of_groups(asked) else agreed
         parts, learner, threads = self._ready(terms, agreed)
-        sent, counted = read_round(asked, terms, learner.fresh(), parts["train"].counts(terms.task))
+        counts, fewest = parts["train"].counts(terms.task), self._min_group(terms.min_group)
+        sent, counted = read_round(asked, terms, learner.fresh(), counts)
         under = {"counted": counted} if terms.contender.algorithm.client_vectors else {}
         if terms.secure is not None:
             under |= {"largest": largest_weight(asked), **self._floor(agreed)}
@@ -139,15 +140,15 @@ class LocalSite:
 
         def worked() -> tuple[Disclosed, ClientUpdate]:
             with deterministic(threads):
-                scores = Disclosed.of(learner.score(sent.model, parts["validation"]), self._min_group(terms.min_group))
-                update = learner.learn(terms.client, self._compared(parts["train"], terms), sent, vectors)
+                scores = Disclosed.of(learner.score(sent.model, parts["validation"]), fewest)
+                update = learner.learn(terms.client, compared(parts["train"], terms, fewest), sent, vectors)
             self._cache.keep_client_vectors(terms, sent.round + 1, counted, update.own)
-            return scores, self._stepping(update, parts["train"].counts(terms.task), terms)
+            return scores, stepping(update, counts, terms, fewest)
 
         if terms.secure is not None:
             return answered_round(asked, self._party(terms, agreed), sent, len(parts["train"]), worked)
         scores, update = worked()
-        message = self._disclosed(update, sent, parts["train"].counts(terms.task), terms)
+        message = disclosed_update(update, sent, counts, terms, fewest)
         return Message(
             {**message.tensors, "validation": scores.record()}, {**message.facts, "rows": len(parts["train"])}
         )
@@ -247,65 +248,6 @@ class LocalSite:
         counted = learner.histogram(model, rows) if histogram else None
         fewest = self._min_group(terms.min_group)
         return Disclosed.of(learner.score(model, rows), fewest, counted, total_known=part == "train")
-
-    def _compared(self, rows: Examples, terms: SiteTerms) -> Examples:
-        """The training rows; for gradients of disparities, rows of small groups count as of no group.
-
-        Then the answer is that of a site without any group that has a withheld cell.
-        """
-        task = terms.task
-        if not terms.contender.algorithm.gradients:
-            return rows
-        hidden = withheld(rows.counts(task).cpu(), self._min_group(terms.min_group), total_known=True).any(0)
-        group = torch.where(hidden.to(rows.group.device)[rows.group], task.groups, rows.group)
-        return Examples(rows.x, rows.y, group)
-
-    def _stepping(self, update: ClientUpdate, counts: Tensor, terms: SiteTerms) -> ClientUpdate:
-        """The update with the Tally for this site's dual step, in which small groups or cells are hidden.
-
-        If the step reveals gaps between the means of groups, groups with too few rows count as absent. If it reveals
-        sums of single groups, the rows of small cells are spread over these cells. So they are if it reveals gaps
-        between cells; then cells with too few rows also count as absent, or a site without a group would reveal a gap
-        between labels.
-        """
-        algorithm, tally, fewest = terms.contender.algorithm, update.tally, self._min_group(terms.min_group)
-        if tally is None or not algorithm.needs_only_sums:
-            return update
-        if algorithm.tells_gaps:
-            small = withheld(torch.minimum(counts.cpu().sum(0), tally.count.sum(0)), fewest)
-            return replace(update, tally=without(tally, small.expand_as(tally.loss)))
-        together = spread(tally, self._hidden(tally, counts, terms))
-        if algorithm.tells_gaps_of_cells:
-            together = without(together, withheld(torch.minimum(counts.cpu(), tally.count), fewest))
-        return replace(update, tally=together)
-
-    def _hidden(self, tally: Tally, counts: Tensor, terms: SiteTerms) -> Tensor:
-        """The withheld cells of training rows: those that are small among all rows or among the rows in the Tally."""
-        fewest = self._min_group(terms.min_group)
-        return withheld(counts.cpu(), fewest, total_known=True) | withheld(tally.count.cpu(), fewest, total_known=True)
-
-    def _disclosed(self, update: ClientUpdate, sent: Snapshot, counts: Tensor, terms: SiteTerms) -> Message:
-        """The answer without numbers over too few training rows.
-
-        The site takes the dual step itself and sends the state, not its Tally; an algorithm that needs the Tally gets
-        it without small cells. If there are small cells, the mean loss is withheld too: together with the state or
-        the Tally it can reveal the loss of a single row, and a few such losses reveal the row.
-        """
-        algorithm, tally = terms.contender.algorithm, update.tally
-        if algorithm.measure is Measure.NOTHING or tally is None:
-            return update_message(replace(update, tally=None), keeps_own=True)
-        hidden = self._hidden(tally, counts, terms)
-        if algorithm.needs_only_sums:
-            state = own_step(algorithm, sent, tally, int(counts.sum()), terms.task)
-            update = replace(update, tally=None, state=state)
-        else:
-            update = replace(update, tally=without(tally, hidden))
-        if bool(hidden.any()):
-            update = replace(update, loss=None, negative=None)
-        message = update_message(update, keeps_own=True)
-        if "tally" in message.tensors:
-            message.tensors["tally"]["withheld"] = hidden
-        return message
 
     def secret(self, asked: Message) -> Message:
         """A step of secure aggregation that needs no rows."""
