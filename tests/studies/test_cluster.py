@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,20 @@ def outcomes(config: StudyConfig, folder: Path) -> list[Outcome]:
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     pytest.importorskip("ray", reason="Ray is not installed: it comes with the extra 'flower'")
+    with _only_cluster(), _cluster() as found:
+        yield found
+
+
+@contextmanager
+def _only_cluster() -> Iterator[None]:
+    """Wait until no other test process has a cluster: two on one host give their workers the same ports, and crash."""
+    with (Path(tempfile.gettempdir()) / "ffalm-test-cluster.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _cluster() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
