@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -85,6 +86,7 @@ def _cluster() -> Iterator[str]:
         head.wait()
         for process in _mentioning(f"/tmp/ray-{port}"):
             os.kill(process, signal.SIGKILL)
+        shutil.rmtree(f"/tmp/ray-{port}", ignore_errors=True)
 
 
 def _wait_for(port: int) -> None:
