@@ -19,16 +19,11 @@ from ffalm.federate.coordinator.waiting import Patience, waiting_for
 from ffalm.federate.federation_config import FederationConfig
 
 _CLOSING = 10.0  # seconds that a site has to confirm why the run has ended
-
-
 _NOT_THIS_SITE = "The sites could not agree, or too few can take part; the coordinator names no cause at this site."
 
 
 class Members:
-    """The sites of a federation as the coordinator knows them.
-
-    A node that introduces itself by another name than that of its key's `owner` is refused.
-    """
+    """The sites of a federation as the coordinator knows them."""
 
     def __init__(
         self, sites: Sites, config: FederationConfig, owner: Owner, say: Say, pause: float, run: str = ""
