@@ -2,8 +2,10 @@
 
     python benchmarks/faces_board.py                                        # what the published choices lack
     python benchmarks/faces_board.py --root FACES --out OUT --seconds 560   # computes it, part after part
+    python benchmarks/faces_board.py --root FACES --out OUT --cells "celeba, alpha 1; celeba, alpha 5"   # these first
 
-A part is one seed of a cell; cells with the fewest seeds come first. FACES holds UTKFace/ or celeba/ or both; cells of
+A part is one seed of a cell. Cells with the fewest seeds come first, or with --cells these in their order, each to its
+last seed, and no others. FACES holds UTKFace/ or celeba/ or both; cells of
 the other are left out. Two parts are computed at the same time: while one loads its images or lets its methods choose,
 the other trains. A part is started only if it is expected to end within --seconds of the start of this program. If a
 part fails, its cell is left out and the other cells go on.
@@ -50,15 +52,18 @@ class Part:
     seed: int
 
 
-def missing_parts(board: Board, files: Sequence[Path], sources: Sequence[str]) -> list[Part]:
-    """The parts that these files of choices lack; cells with few seeds come first."""
+def missing_parts(board: Board, files: Sequence[Path], sources: Sequence[str], cells: Sequence[str] = ()) -> list[Part]:
+    """The parts that these files of choices lack: of these cells in their order, or those of few seeds first."""
     present = {(one.cell, one.seed) for file in files for one in read_choices(file)}
     wanted = next(iter(board.configs(board.cells[0], {}, "faces").values())).seeds
     ranked: list[tuple[int, Part]] = []
     for cell in board.cells:
+        if cell.source not in sources or (cells and cell.name not in cells):
+            continue
         lacking = [seed for seed in wanted if (cell.name, seed) not in present]
-        for place, seed in enumerate(lacking if cell.source in sources else ()):
-            ranked.append((len(wanted) - len(lacking) + place, Part(cell.name, cell.source, seed)))
+        for place, seed in enumerate(lacking):
+            rank = cells.index(cell.name) if cells else len(wanted) - len(lacking) + place
+            ranked.append((rank, Part(cell.name, cell.source, seed)))
     return [part for _, part in sorted(ranked, key=lambda one: one[0])]
 
 
@@ -194,6 +199,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("faces-board"), help="folder for choices.csv")
     parser.add_argument("--seconds", type=float, default=560.0, help="start no part that would end later")
     parser.add_argument("--have", type=Path, action="append", help="existing choices; default: the published ones")
+    parser.add_argument("--cells", default="", help="cells to complete, in this order, separated by semicolons")
     parser.add_argument("--at-once", type=int, default=2, help="parts that are computed at the same time")
     parser.add_argument("--board", default="faces")
     parser.add_argument("--rounds", type=int, help="rounds of each run, fewer for a trial")
@@ -203,7 +209,10 @@ def main() -> None:
         parser.error(f"{given.root} has neither {' nor '.join(f'{folder}/' for folder in FOLDERS.values())}")
     own = given.out / "choices.csv"
     have = [*(given.have or [PUBLISHED]), *([own] if own.exists() else [])]
-    parts = missing_parts(Board.load(given.board), have, sources)
+    board, cells = Board.load(given.board), [name.strip() for name in given.cells.split(";") if name.strip()]
+    if unknown := set(cells) - {cell.name for cell in board.cells}:
+        parser.error(f"the board has no cell {', '.join(sorted(unknown))}")
+    parts = missing_parts(board, have, sources, cells)
     if given.root is None:
         writer = csv.writer(sys.stdout)
         writer.writerows([part.cell, part.seed] for part in parts)

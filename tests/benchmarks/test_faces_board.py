@@ -60,6 +60,15 @@ def test_cells_with_the_fewest_seeds_come_first(board: Board, tmp_path: Path) ->
     ]
 
 
+def test_named_cells_are_completed_in_their_order(board: Board, tmp_path: Path) -> None:
+    have = choices(tmp_path, "utkface, alpha 1", range(8))
+    both = missing_parts(board, [have], BOTH, ["utkface, alpha 1", "celeba, alpha 5"])
+    expected = [*(("utkface, alpha 1", seed) for seed in (8, 9)), *(("celeba, alpha 5", seed) for seed in range(10))]
+    assert [(part.cell, part.seed) for part in both] == expected
+    one = missing_parts(board, [have], BOTH, ["utkface, alpha 1"])
+    assert [(part.cell, part.seed) for part in one] == expected[:2]
+
+
 def test_cells_without_their_images_are_left_out(board: Board, tmp_path: Path) -> None:
     have = choices(tmp_path, "utkface, alpha 1", range(10))
     assert missing_parts(board, [have], ["utkface"]) == []
