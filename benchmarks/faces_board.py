@@ -73,8 +73,9 @@ class PartQueue:
     Choices that the file already holds are kept.
     """
 
-    def __init__(self, parts: Sequence[Part], deadline: float, file: Path) -> None:
+    def __init__(self, parts: Sequence[Part], deadline: float, file: Path, at_once: int) -> None:
         self._left = list(parts)
+        self._at_once, self._running = at_once, 0
         self._deadline = deadline  # by `time.monotonic`
         self._file = file
         self._slowest: dict[str, float] = {}
@@ -83,12 +84,17 @@ class PartQueue:
         self.failed: list[Part] = []
 
     def next(self) -> Part | None:
-        """The first part that would end in time if it took as long as the slowest of its data so far, or `EXPECTED`."""
+        """The first part that would end in time if it took as long as the slowest of its data so far, or `EXPECTED`.
+
+        Parts share the GPU, so one that starts while fewer than `at_once` run is expected to be as much faster.
+        """
         with self._lock:
             left = self._deadline - time.monotonic()
+            share = (self._running + 1) / self._at_once
             for part in self._left:
-                if self._slowest.get(part.source, EXPECTED[part.source]) <= left:
+                if share * self._slowest.get(part.source, EXPECTED[part.source]) <= left:
                     self._left.remove(part)
+                    self._running += 1
                     return part
         return None
 
@@ -96,6 +102,7 @@ class PartQueue:
         """Add the choices of a finished part, the text of its CSV file."""
         with self._lock:
             header, *lines = choices.splitlines()
+            self._running -= 1
             self._lines += lines
             write_atomic(self._file, "\n".join([header, *self._lines]) + "\n")
             self._slowest[part.source] = max(self._slowest.get(part.source, 0.0), seconds)
@@ -104,6 +111,7 @@ class PartQueue:
     def drop(self, part: Part) -> None:
         """Leave out the cell of a part that failed."""
         with self._lock:
+            self._running -= 1
             self._left = [one for one in self._left if one.cell != part.cell]
             self.failed.append(part)
             self._report(part, "failed")
@@ -149,7 +157,7 @@ class Children:
 def compute(parts: Sequence[Part], given: argparse.Namespace, began: float, children: Children | None = None) -> None:
     """Compute the parts that the time allows, `--at-once` of them at the same time."""
     children = children or Children()
-    queue = PartQueue(parts, began + given.seconds, given.out / "choices.csv")
+    queue = PartQueue(parts, began + given.seconds, given.out / "choices.csv", given.at_once)
 
     def work(scratch: Path) -> None:
         while (part := queue.next()) is not None:

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from benchmarks.faces_board import STOPPED, Children, Part, compute, main, missing_parts, shared_gpu
+from benchmarks.faces_board import STOPPED, Children, Part, PartQueue, compute, main, missing_parts, shared_gpu
 
 from ffalm.leaderboard.board import Board
 
@@ -102,6 +102,23 @@ def test_parts_that_would_end_too_late_are_not_begun(
     ]
     expected = [HEADER, choice("celeba, alpha 1", 3), choice("utkface, alpha 1", 9)]
     assert (tmp_path / "choices.csv").read_text().splitlines() == expected
+
+
+def test_a_last_part_that_has_the_gpu_to_itself_is_expected_to_be_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two took 600 s at the same time: with 350 s left one alone fits, a second beside it does not."""
+    clock = [0.0]
+    monkeypatch.setattr("benchmarks.faces_board.time.monotonic", lambda: clock[0])
+    parts = [Part("celeba, alpha 5", "celeba", seed) for seed in range(4)]
+    queue = PartQueue(parts, 950.0, tmp_path / "choices.csv", at_once=2)
+    begun = [queue.next(), queue.next()]
+    clock[0] = 600.0
+    for part in begun:
+        assert part is not None
+        queue.add(part, f"{HEADER}\n{choice(part.cell, part.seed)}\n", 600.0)
+    assert queue.next() == parts[2]
+    assert queue.next() is None
 
 
 def test_parts_are_computed_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
