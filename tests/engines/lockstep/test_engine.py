@@ -17,6 +17,8 @@ import ffalm
 from ffalm.algorithms import Algorithm
 from ffalm.engines import Job, Round, Training
 from ffalm.engines.lockstep import LockstepEngine, lane_stack, why_not_lockstep
+from ffalm.engines.lockstep.lane_network import LaneNetwork
+from ffalm.engines.lockstep.lane_weights import LaneWeights
 from ffalm.engines.loop import LoopEngine
 from ffalm.errors import UserError
 from ffalm.federation import Federation
@@ -112,6 +114,24 @@ def assert_same_round(done: Round, reference: Round) -> None:
 def test_all_algorithms_in_one_call_give_the_reference_numbers() -> None:
     assert len(CARRIED) > 20
     assert_same_numbers(jobs_of(CARRIED))
+
+
+def test_few_lanes_score_more_rows_at_a_time_in_the_memory_that_all_lanes_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored: list[tuple[int, int]] = []
+    logits = LaneNetwork.logits
+
+    def noted(self: LaneNetwork, weights: LaneWeights, x: Tensor, training: bool) -> Tensor:
+        if not training:
+            scored.append((len(weights), len(x)))
+        return logits(self, weights, x, training)
+
+    monkeypatch.setattr(LaneNetwork, "logits", noted)
+    owned, plan = federation((1100, 12), pixels=8), Training(rounds=1, batch_size=16)
+    trained = [ffalm.FairFed(), *(ffalm.FedAvg() for _ in range(5))]
+    jobs = [Job.of(one, owned, MODELS["normalised images"], plan, 0, torch.device("cpu")) for one in trained]
+    assert_same_numbers(jobs)
+    assert [rows for lanes, rows in scored if lanes == 1] == [1024, 76, 12]
+    assert max(lanes * rows for lanes, rows in scored) <= 6 * 256
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

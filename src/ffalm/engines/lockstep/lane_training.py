@@ -17,8 +17,9 @@ from ffalm.engines.lockstep.lane_weights import LaneWeights
 from ffalm.fairness import Tally
 from ffalm.system.hardware import on_device
 
-_SCORED_BATCHES = 2  # of the size of a training batch that are scored at a time: scoring keeps less of each row
-_SCORED_ROWS = 256  # that are scored at a time where batches are smaller
+_SCORED_BATCHES = 2  # of the size of a training batch that all lanes score at a time: scoring keeps less of each row
+_SCORED_ROWS = 256  # that all lanes score at a time where batches are smaller
+_FEWER_LANES = 4  # times as many rows at most where few lanes score: small kernels end before a CPU launches the next
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class LaneTrainer:
         weights = self._weights if lanes is None else self._weights[lanes]
         predicted, losses = [], []
         size = max(_SCORED_ROWS, _SCORED_BATCHES * (self._model.spec.training.batch_size or 0))
+        size *= min(_FEWER_LANES, len(self._weights) // len(weights))
         for some in torch.split(torch.arange(len(rows), device=rows.y.device), size):
             part = rows.take(some)
             with on_device(rows.y.device):

@@ -230,8 +230,9 @@ def _patches(x: Tensor, w: Tensor, how: Convolution) -> Tensor:
     step = (lane, row, down * how.stride, right * how.stride, down, right, one)
     seen = around_x.as_strided((lanes, rows, ho, wo, side, side, channels), step)
     numbers = side * side * channels
-    patches = x.new_zeros(lanes, rows, ho, wo, -(-numbers // _PATCHES) * _PATCHES)
-    patches[..., :numbers] = seen.flatten(-3)
+    patches = x.new_empty(lanes, rows, ho, wo, -(-numbers // _PATCHES) * _PATCHES)
+    patches[..., :numbers].unflatten(-1, (side, side, channels)).copy_(seen)
+    patches[..., numbers:] = 0
     return patches
 
 
