@@ -46,7 +46,7 @@ class Flat:
         for model, weight in zip(models, weights.tolist(), strict=True):
             vector = self._vector_of(model)
             assert vector is not None
-            total += weight * vector.double()
+            total.add_(vector, alpha=weight)
         others = {name: torch.stack([model[name] for model in models]).amax(0) for name in self._others}
         return self._state(total.to(self._vector.dtype), others)
 

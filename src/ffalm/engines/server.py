@@ -324,7 +324,7 @@ def average(models: Sequence[Model], weights: Tensor) -> Model:
         if like.dtype.is_floating_point:
             total = torch.zeros_like(like, dtype=torch.float64)
             for model, weight in zip(models, weights.tolist(), strict=True):
-                total += weight * model[name].double()
+                total.add_(model[name], alpha=weight)  # converted as it is added, so no copy in float64
             mean[name] = total.to(like.dtype)
         else:
             mean[name] = torch.stack([model[name] for model in models]).amax(0)
