@@ -220,6 +220,7 @@ def test_the_report_names_the_model_its_cost_and_who_pays(answer: Answer) -> Non
     assert [row["Group"] for row in who_pays(answer).records()] == ["men", "women"]
     assert len(candidates(answer).rows) == len(answer.candidates) == 8
     assert candidates(answer, brief=True).records()[0]["Algorithm"] == answer.chosen.label
+    assert "the same for all rows: the former is chosen for accuracy alone" in candidates(answer).caption
     assert repr(answer).startswith(f"Answer({answer.target}: ") and len(repr(answer)) < 200
     assert repr(answer.chosen).startswith(f"Candidate({answer.chosen.label}, ") and len(repr(answer.chosen)) < 100
     of_study = StudyAnswer.of(answer)
@@ -291,3 +292,9 @@ def test_kinds_without_a_feasible_choice_are_noted() -> None:
     found, notes = candidates_of([finished("A", 60, 0.5)], target, "groups", ("a", "b"), 0.9)
     assert {one.kind for one in found} == {"none", "accurate", "single"}
     assert "no group thresholds are within accuracy_parity <= 0" in notes[0]
+
+
+def test_a_note_on_a_missing_single_threshold_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffalm.targets.candidates._fitted", lambda run, target, kind, costs, level: None)
+    _, notes = candidates_of([finished("A", 60, 0.5)], TARGET, "single", ("a", "b"), 0.9)
+    assert f"A: no threshold is within {TARGET} on the rows of the choice." in notes

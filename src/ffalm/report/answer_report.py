@@ -357,6 +357,11 @@ def candidates(answer: Answer, brief: bool = False) -> Table:
         else f"Means over seeds in percent, most accurate on {choice_rows(answer)} first; held: in how many seeds "
         f"{answer.target} held on test rows."
     )
+    if {"accurate", "single"} & {one.kind for one in ordered}:
+        caption += (
+            f" The {TITLES['accurate']} and {TITLES['single']} are the same for all rows: the former is chosen for "
+            "accuracy alone, the latter within the target."
+        )
     heads = [Column("Algorithm"), Column("Thresholds"), *columns, Column("held")]
     return Table("Candidates", heads, [Section(rows)], caption)
 

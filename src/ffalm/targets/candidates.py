@@ -203,7 +203,8 @@ def candidates_of(
                 continue
             fitted = [(run, _fitted(run, target, kind, costs, level)) for run in own]
             if any(thresholds is None for _, thresholds in fitted):
-                notes.append(f"{label}: no {TITLES[kind]} are within {target} on the rows of the choice.")
+                none = "no threshold is" if kind in ("accurate", "single") else f"no {TITLES[kind]} are"
+                notes.append(f"{label}: {none} within {target} on the rows of the choice.")
                 continue
             repaired = tuple(_run(run, one, target, group_names, level, costs) for run, one in fitted if one)
             found.append(Candidate(label, kind, repaired, own[0].alpha))
