@@ -151,3 +151,20 @@ def test_mixtures_are_at_least_as_accurate_as_fixed_thresholds(target: str) -> N
         mixed = histogram.mixed_tally(torch.from_numpy(weights.T))
         assert aim.excess(mixed.metrics()) < 1e-7
         assert fixed is None or mixed.accuracy() >= histogram.tally(fixed).accuracy() - 1e-9
+
+
+def test_mixtures_within_a_ratio_select_somebody() -> None:
+    """Selecting nobody is the most accurate, 141 of 160, and leaves no ratio; fixed thresholds select everybody.
+
+    From the third bin up the rates are m = 8 / 93 and 10 / 67, three of the eight and four of the ten rightly. Rates
+    must be from 0.8 m to m or above; the best are 0.8 m twice: 0.8 times 2 and 0.8 m 67 / 10 times 2 rows fewer.
+    """
+    counts = torch.tensor([[[60, 30], [2, 3]], [[20, 20], [3, 4]], [[5, 6], [3, 4]]]).unsqueeze(1)
+    histogram = ScoreHistogram(counts)
+    table = RateTable.of(histogram, Target.parse("impact_ratio >= 0.8"))
+    assert group_thresholds(table, 1) == [0, 0]
+    weights = mixed_thresholds(table)
+    assert weights is not None
+    found = histogram.mixed_tally(torch.from_numpy(weights.T)).metrics()
+    assert found["impact_ratio"] == pytest.approx(1.0)
+    assert found["accuracy"] == pytest.approx((141 - 2 * 0.8 - 2 * 0.8 * 8 / 93 * 67 / 10) / 160)
