@@ -112,6 +112,9 @@ def test_every_number_of_an_audit_follows_from_the_rows(seed: int) -> None:
     large = {name: mask for name, mask in masks.items() if mask.sum() >= least}
     compared = large if len(large) > 1 else masks
 
+    unknown = sum(one is None for one in groups)
+    assert found.unknown_rows == unknown and (found.bounds is None) == (unknown == 0)
+
     def share(of: Flags, hits: Flags) -> Share:
         return float((of & hits).sum()), float(of.sum())
 
@@ -132,7 +135,9 @@ def test_every_number_of_an_audit_follows_from_the_rows(seed: int) -> None:
         own = share(mask, chosen)
         if best[0] == 0:
             assert math.isnan(told["impact_ratio"].value)
-        elif own != best:
+        elif own == best:
+            assert told["impact_ratio"].value == 1
+        else:
             agree(told["impact_ratio"], rate(own) / rate(best), ratio(own, best, 0.95))
         agree(told["auc"], area(scores[mask], wanted[mask])[0], logit_interval(*area(scores[mask], wanted[mask])))
         agree(told["calibration_error"], calibration_error(scores[mask], wanted[mask]))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import linprog
 
 from ffalm.fairness import ScoreHistogram
 from ffalm.targets import Target
@@ -151,6 +154,48 @@ def test_mixtures_are_at_least_as_accurate_as_fixed_thresholds(target: str) -> N
         mixed = histogram.mixed_tally(torch.from_numpy(weights.T))
         assert aim.excess(mixed.metrics()) < 1e-7
         assert fixed is None or mixed.accuracy() >= histogram.tally(fixed).accuracy() - 1e-9
+
+
+def best_mixture(counts: NDArray[np.int64], metric: str, epsilon: float) -> float:
+    """The most correct rows that mixtures reach, by a programme of its own: every pair of groups is compared.
+
+    Counts are by (bin, label, group); a group without rows that a rate is about is in no pair.
+    """
+    edges, groups = len(counts) + 1, counts.shape[2]
+    above = np.array([counts[edge:].sum(0) for edge in range(edges)])  # (edge, label, group)
+    total = above[0]
+    right = above[:, 1] + (total[0] - above[:, 0])
+    sets = {"dpd": [(above.sum(1), total.sum(0))], "eod": [(above[:, 1], total[1])]}
+    sets["equalized_odds"] = [(above[:, label], total[label]) for label in range(2)]
+    rows, limits = [], []
+    for hits, trials in sets[metric]:
+        for first, second in itertools.permutations(np.flatnonzero(trials), 2):
+            row = np.zeros((groups, edges))
+            row[first], row[second] = hits[:, first] / trials[first], -hits[:, second] / trials[second]
+            rows.append(row.ravel())
+            limits.append(epsilon)
+    found = linprog(
+        -right.T.ravel(),
+        A_ub=np.array(rows) if rows else None,
+        b_ub=np.array(limits) if rows else None,
+        A_eq=np.kron(np.eye(groups), np.ones(edges)),
+        b_eq=np.ones(groups),
+    )
+    return -float(found.fun)
+
+
+@pytest.mark.parametrize("metric", ["dpd", "eod", "equalized_odds"])
+@pytest.mark.parametrize("lacks", [None, (slice(None), slice(None)), (slice(None), 1), (slice(None), 0)])
+def test_mixtures_are_the_best_of_another_programme_where_groups_lack_rows(metric: str, lacks: Any) -> None:
+    for seed in range(3):
+        counts = np.random.default_rng(seed).integers(0, 12, (5, 2, 3))
+        if lacks is not None:
+            counts[(*lacks, 1)] = 0
+        histogram = ScoreHistogram(torch.from_numpy(counts[:, None]))
+        weights = mixed_thresholds(RateTable.of(histogram, Target.parse(f"{metric} <= 0.04")))
+        assert weights is not None
+        right = histogram.mixed_tally(torch.from_numpy(weights.T)).confusion.diagonal(dim1=0, dim2=1).sum()
+        assert float(right) == pytest.approx(best_mixture(counts, metric, 0.04), rel=1e-7)
 
 
 def test_mixtures_within_a_ratio_select_somebody() -> None:
