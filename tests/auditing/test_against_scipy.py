@@ -34,7 +34,7 @@ def rows_of(seed: int) -> tuple[Flags, NDArray[np.float64], NDArray[Any]]:
     if seed % 3 == 0:
         groups[draws.random(rows) < 0.1] = None
     wanted = draws.random(rows) < draws.choice([0.1, 0.5, 0.9])
-    scores = np.clip(draws.normal(0.5, 0.25, rows) + 0.1 * wanted, 0, 1)
+    scores = np.clip(draws.normal(0.5, 0.25, rows) + 0.1 * wanted, 0, 0.49 if seed % 10 == 7 else 1)  # or none selected
     return wanted, np.round(scores, int(draws.choice([1, 2, 8]))), groups
 
 
@@ -142,6 +142,9 @@ def test_every_number_of_an_audit_follows_from_the_rows(seed: int) -> None:
         agree(told["auc"], area(scores[mask], wanted[mask])[0], logit_interval(*area(scores[mask], wanted[mask])))
         agree(told["calibration_error"], calibration_error(scores[mask], wanted[mask]))
         agree(told["mean_score_excess"], float((scores - wanted)[mask].mean()))
+    if best[0]:
+        ratios = [by_name[name].metrics["impact_ratio"] for name in compared]
+        assert any(one.value == 1 and math.isnan(one.low) for one in ratios), "the best group itself has no interval"
     sets = {
         "dpd": [[share(mask, chosen) for mask in compared.values()]],
         "eod": [[share(mask & wanted, chosen) for mask in compared.values()]],
