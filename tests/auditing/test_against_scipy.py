@@ -18,6 +18,8 @@ from scipy import stats
 
 import ffalm
 from ffalm.auditing.audit_facts import Estimate
+from ffalm.auditing.counted_groups import CountedGroups
+from ffalm.fairness import Tally
 
 Share = tuple[float, float]
 Ends = tuple[float, float]
@@ -163,6 +165,7 @@ def test_every_number_of_an_audit_follows_from_the_rows(seed: int) -> None:
         agree(found.metrics[metric], max(gaps.values()), (max(0.0, low), high))
         if max(gaps.values()) > 0:
             pair, names = found.pairs[metric], list(compared)
+            assert (pair.label is None) == (len(shares) == 1)
             of = shares[int(pair.label or 0)]  # the outcomes are called 0 and 1
             first, second = of[names.index(pair.high)], of[names.index(pair.low)]
             assert rate(first) - rate(second) == pytest.approx(max(gaps.values()))
@@ -175,3 +178,14 @@ def test_every_number_of_an_audit_follows_from_the_rows(seed: int) -> None:
     areas = [area(scores[mask], wanted[mask])[0] for mask in compared.values()]
     agree(found.metrics["auc_gap"], max(areas) - min(areas) if not any(map(math.isnan, areas)) else math.nan)
     agree(found.metrics["worst_group_accuracy"], min(map(rate, sets["accuracy_parity"][0])))
+
+
+def test_a_group_of_which_no_site_counts_a_row_has_no_rates_and_leaves_those_of_others_alone() -> None:
+    """Of a 6 of 20 are selected, of b 12 of 20, of c nobody is there; the Tally is by prediction, label and group."""
+    tally = Tally.of_counts(np.array([[[10, 5, 0], [4, 3, 0]], [[1, 2, 0], [5, 10, 0]]]))
+    facts = CountedGroups("place", tally, ("a", "b", "c"), ("no", "yes"), 1).facts()
+    ratios = {one.name: one.metrics["impact_ratio"] for one in facts.groups}
+    agree(ratios["a"], 0.5, ratio((6, 20), (12, 20), 0.95))
+    assert (ratios["b"].value, facts.groups[2].rows) == (1, 0)
+    assert all(math.isnan(one.value) for one in (ratios["c"], facts.metrics["dpd"], facts.metrics["impact_ratio"]))
+    assert facts.unknown_rows == 0 and facts.bounds is None and not facts.pairs

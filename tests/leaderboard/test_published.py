@@ -46,7 +46,7 @@ def test_ranks_and_means_follow_from_the_choices(board: str) -> None:
 
 
 def holm_by_definition(ps: list[float]) -> list[float]:
-    """The smallest level at which the sequential test rejects each: the smallest p against level / number, and so on."""
+    """The smallest level at which the sequential test rejects each: the smallest p at level / number, and so on."""
     order = sorted(ps)
     return [max(min(1.0, one * (len(ps) - place)) for place, one in enumerate(order) if one <= p) for p in ps]
 
