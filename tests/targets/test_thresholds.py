@@ -156,6 +156,17 @@ def test_mixtures_are_at_least_as_accurate_as_fixed_thresholds(target: str) -> N
         assert fixed is None or mixed.accuracy() >= histogram.tally(fixed).accuracy() - 1e-9
 
 
+@pytest.mark.parametrize("groups", [2, 3, 4])
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_a_label_that_no_row_has_constrains_nothing_whatever_the_number_of_groups(groups: int, level: float) -> None:
+    """The true positive rates of equalised odds are not known; those of the other label are all that is compared."""
+    counts = torch.ones(4, 1, 2, groups, dtype=torch.int64)
+    counts[:, :, 1] = 0
+    histogram = ScoreHistogram(50 * counts)
+    for target in ("equalized_odds <= 0.1", "eod <= 0.1"):
+        assert group_thresholds(RateTable.of(histogram, Target.parse(target)), 4, level) == [4] * groups
+
+
 def best_mixture(counts: NDArray[np.int64], metric: str, epsilon: float) -> float:
     """The most correct rows that mixtures reach, by a programme of its own: every pair of groups is compared.
 

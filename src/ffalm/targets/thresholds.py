@@ -115,8 +115,13 @@ def within_bound(constraint: RateConstraint, rates: Array, hits: Array, level: f
 
 
 def _best_windows(table: RateTable) -> Edges | None:
-    """The best choice over all combinations of windows, for any number of groups."""
-    monotone = [one for one in table.constraints if one.monotone]
+    """The best choice over all combinations of windows, for any number of groups.
+
+    A rate of which fewer than two groups have rows constrains nothing, as in `within_bound`.
+    """
+    compared = tuple(one for one in table.constraints if np.count_nonzero(one.trials) > 1)
+    table = replace(table, constraints=compared)
+    monotone = [one for one in compared if one.monotone]
     most = int(_WINDOWS ** (1 / max(1, len(monotone))))
     intervals = [_intervals(one, most) for one in monotone]
     best, found = -np.inf, None
