@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,52 @@ def test_a_margin_leaves_the_confidence_bound_within_the_target(groups: int) -> 
     assert confident(table, strict, 0.95)
     assert not confident(table, loose, 0.95)
     assert histogram.tally(strict).accuracy() <= histogram.tally(loose).accuracy()
+
+
+def rows_of_three_groups(seed: int, bins: int) -> NDArray[np.int64]:
+    """Counts by (bin, label, group) of 900 or 3,000 rows."""
+    draws = np.random.default_rng(seed)
+    rows = int(draws.choice([900, 3000]))
+    group = draws.choice(3, rows, p=draws.dirichlet(5 * np.ones(3)))
+    label = (draws.random(rows) < 0.4 + 0.2 * (group == 0)).astype(int)
+    scores = draws.normal(size=rows) + 1.6 * label - 0.8 + 0.4 * (group == 2)
+    counts = np.zeros((bins, 2, 3), dtype=np.int64)
+    np.add.at(counts, (np.clip((scores + 4) / 8 * bins, 0, bins - 1).astype(int), label, group), 1)
+    return counts
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize(("metric", "bound"), [("dpd", 0.1), ("eod", 0.1), ("equalized_odds", 0.15)])
+def test_no_choice_of_three_groups_with_this_confidence_is_more_accurate(
+    metric: str, bound: float, level: float
+) -> None:
+    """All 25^3 combinations, each gap by Newcombe's bound from the roots of Wilson's equation."""
+    bins, z = 24, NormalDist().inv_cdf(level)
+    combinations = np.array(list(itertools.product(range(bins + 1), repeat=3)))
+    for seed in range(4):
+        counts = rows_of_three_groups(seed, bins)
+        above = np.array([counts[edge:].sum(0) for edge in range(bins + 1)])  # (edge, label, group)
+        right = sum((above[:, 1, g] + above[0, 0, g] - above[:, 0, g])[combinations[:, g]] for g in range(3))
+        within = np.ones(len(combinations), dtype=bool)
+        sets = {"dpd": [above.sum(1)], "eod": [above[:, 1]], "equalized_odds": [above[:, 0], above[:, 1]]}
+        for hits in sets[metric]:
+            trials = hits[0].astype(float)
+            rates = hits / trials
+            middle, width = (
+                rates + z * z / (2 * trials),
+                z * np.sqrt((rates - rates**2) / trials + (z / trials) ** 2 / 4),
+            )
+            low, high = (middle - width) / (1 + z * z / trials), (middle + width) / (1 + z * z / trials)
+            for one, other in itertools.permutations(range(3), 2):
+                p, q = rates[combinations[:, one], one], rates[combinations[:, other], other]
+                up, down = high[combinations[:, one], one] - p, q - low[combinations[:, other], other]
+                within &= p - q + np.sqrt(up**2 + down**2) <= bound
+        table = RateTable.of(ScoreHistogram(torch.from_numpy(counts[:, None])), Target.parse(f"{metric} <= {bound}"))
+        found = group_thresholds(table, bins // 2, level)
+        assert (found is None) == (not within.any())
+        if found is not None:
+            assert within[(combinations == found).all(1)].all()
+            assert right[(combinations == found).all(1)] == right[within].max()
 
 
 @pytest.mark.parametrize("target", ["accuracy_parity <= 0.05", "dpd <= 0.1, accuracy_parity <= 0.05"])
