@@ -93,9 +93,9 @@ def test_costs_move_the_single_threshold() -> None:
     assert single_threshold(RateTable.of(HAND, None, Costs(1, 0)), 2) == 4
 
 
-@pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.parametrize("groups", [2, 3, 5, 14])
 def test_a_margin_leaves_the_confidence_bound_within_the_target(groups: int) -> None:
-    histogram = random_histogram(0, groups, bins=40, most=60)
+    histogram = random_histogram(0, groups, bins=40, most=30 * groups)
     table = RateTable.of(histogram, Target.parse("dpd <= 0.08"))
     loose, strict = group_thresholds(table, 20), group_thresholds(table, 20, 0.95)
     assert loose is not None

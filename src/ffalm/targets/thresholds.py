@@ -24,7 +24,7 @@ from ffalm.targets.rate_table import Array, RateConstraint, RateTable
 _ROUNDING = 1e-9
 _WINDOWS = 1_000_000  # combinations of windows that are tried; levels are thinned evenly if there are more
 _ACCURACY_LEVELS = 200  # that are tried of accuracy parity
-_MOST_IN_PAIRS = 8  # groups of which all pairs of edges are compared
+_MOST_IN_PAIRS = 12  # groups of which all pairs of edges are compared
 Edges = list[int]
 Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
