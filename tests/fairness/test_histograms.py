@@ -121,3 +121,11 @@ def test_a_sum_leaves_out_the_groups_that_either_part_leaves_out() -> None:
     one = ScoreHistogram.zeros((2, 3), 1)
     assert (one + replace(one, excluded=1)).excluded == (replace(one, excluded=1) + one).excluded == 1
     assert replace(one, excluded=1).compared().groups == 2
+
+
+@pytest.mark.parametrize(("labels", "favourable"), [(2, 1), (4, 2)])
+def test_the_histogram_of_no_rows_changes_no_sum(labels: int, favourable: int) -> None:
+    logits, y, group = rows(labels, 3, 50)
+    whole = histogram(logits, y, group, 3, favourable)
+    assert torch.equal((ScoreHistogram.zeros((labels, 3), favourable) + whole).counts, whole.counts)
+    assert ScoreHistogram.zeros((labels, 3), favourable).counts.shape == whole.counts.shape
