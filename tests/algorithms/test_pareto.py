@@ -85,6 +85,36 @@ def test_gradients_that_vanish_or_are_no_numbers_give_equal_weights(value: float
     assert pareto_direction(gram, gram[:, 0]).tolist() == pytest.approx([1 / 3] * 3)
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_pareto_directions_do_not_depend_on_the_unit_of_the_gradients(scale: float) -> None:
+    draws = torch.Generator().manual_seed(1)
+    vectors = torch.randn(4, 6, generator=draws, dtype=torch.float64)
+    gram = vectors @ vectors.T
+    alpha = pareto_direction(gram, gram[:, :-1].mean(-1))
+    assert pareto_direction(scale * gram, scale * gram[:, :-1].mean(-1)).tolist() == pytest.approx(alpha.tolist())
+
+
+@pytest.mark.parametrize("broken", ["products", "goal"])
+def test_a_single_product_that_is_no_number_gives_equal_weights(broken: str) -> None:
+    gram, goal = torch.eye(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    (gram if broken == "products" else goal)[0] = math.nan
+    assert pareto_direction(gram, goal).tolist() == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize(
+    ("loss", "gap", "met", "alpha"),
+    [
+        ((1.0, 0.0), (1.0, 1.0), True, (1.0, 0.0)),  # |G_l|^2 = <G_l, G_g>: the loss alone
+        ((1.0, 1.0), (1.0, 0.0), False, (0.0, 1.0)),  # |G_g|^2 = <G_l, G_g>: as little of the loss as is allowed
+        ((0.0, 0.0), (1.0, 0.0), False, (0.0, 1.0)),  # no gradient of the loss: nothing forbids the gap's
+    ],
+)
+def test_directions_at_the_ends_of_the_closed_form(
+    loss: tuple[float, ...], gap: tuple[float, ...], met: bool, alpha: tuple[float, float]
+) -> None:
+    assert constrained_direction(products(torch.tensor(loss), torch.tensor(gap)), met) == alpha
+
+
 PUBLISHED = {
     "within the budget": {0.2: (0.9026, 0.2012), 0.4: (0.8066, 0.4030), 0.6: (0.6589, 0.6044), 0.8: (0.3900, 0.8140)},
     "beyond the budget": {0.2: (0.9025, 0.2015), 0.4: (0.8075, 0.4014), 0.6: (0.6515, 0.6122), 0.8: (0.4119, 0.8014)},

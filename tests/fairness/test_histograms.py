@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ffalm.fairness import ScoreHistogram, tally
-from ffalm.fairness.histograms import AS_TRAINED, BINS, bins_of, edge_value, scores_of
+from ffalm.fairness.histograms import AS_TRAINED, BINS, bins_of, edge_of, edge_value, scores_of
 
 
 def rows(labels: int, groups: int, count: int = 4000) -> tuple[Tensor, Tensor, Tensor]:
@@ -100,3 +101,31 @@ def test_counts_read_from_a_file_as_numpy_arrays_give_what_tensors_give(
             assert own.interval(metric, 0.9, favourable) == pytest.approx(
                 other.interval(metric, 0.9, favourable), rel=0, abs=0, nan_ok=True
             )
+
+
+def test_edges_are_a_sixteenth_apart_from_minus_16_to_16_and_the_outer_bins_are_open() -> None:
+    assert [edge_value(edge) for edge in (0, 1, 2, BINS - 1, BINS)] == [
+        -math.inf,
+        -16 + 1 / 16,
+        -16 + 2 / 16,
+        16 - 1 / 16,
+        math.inf,
+    ]
+    scores = [-math.inf, math.nan, -99.0, -16.0, -16 + 1 / 16, 16 - 2 / 16, 16 - 1 / 16, 16.0, 99.0, math.inf]
+    bins = [0, 0, 0, 0, 1, BINS - 2, BINS - 1, BINS - 1, BINS - 1, BINS - 1]
+    assert bins_of(torch.tensor(scores)).tolist() == bins
+    assert [edge_of(score) for score in scores if not math.isnan(score)] == [*bins[:1], *bins[2:]]
+
+
+def test_a_sum_leaves_out_the_groups_that_either_part_leaves_out() -> None:
+    one = ScoreHistogram.zeros((2, 3), 1)
+    assert (one + replace(one, excluded=1)).excluded == (replace(one, excluded=1) + one).excluded == 1
+    assert replace(one, excluded=1).compared().groups == 2
+
+
+@pytest.mark.parametrize(("labels", "favourable"), [(2, 1), (4, 2)])
+def test_the_histogram_of_no_rows_changes_no_sum(labels: int, favourable: int) -> None:
+    logits, y, group = rows(labels, 3, 50)
+    whole = histogram(logits, y, group, 3, favourable)
+    assert torch.equal((ScoreHistogram.zeros((labels, 3), favourable) + whole).counts, whole.counts)
+    assert ScoreHistogram.zeros((labels, 3), favourable).counts.shape == whole.counts.shape

@@ -53,6 +53,8 @@ def test_only_gaps_between_rates_have_a_number_of_rows() -> None:
         selected([(1, 2), (1, 2)]).rows_needed("loss")
     with pytest.raises(UserError, match="between 0 and 1"):
         selected([(1, 2), (1, 2)]).rows_needed("dpd", power=1.0)
+    with pytest.raises(UserError, match="between 0 and 1"):
+        selected([(1, 2), (1, 2)]).rows_needed("dpd", level=0.0)
 
 
 def test_groups_that_are_not_compared_need_no_rows() -> None:

@@ -87,3 +87,5 @@ def test_totals_count_the_cells_and_average_the_ranks() -> None:
 def test_a_contest_nobody_qualifies_in_has_no_first() -> None:
     found = standings(choices("a", [0.8, 0.8], gap=0.2) + choices("b", [0.8, 0.8], gap=0.3))
     assert [(one.rank, one.first) for one in found] == [(1.5, False), (1.5, False)]
+    assert [(one.qualified, one.first) for one in totals(found)] == [(0, 0), (0, 0)]
+    assert all(math.isnan(one.accuracy) for one in totals(found))

@@ -54,6 +54,15 @@ def test_huge_mu_stays_finite_and_between_its_bounds(mu: float) -> None:
     assert mu * mu / 2 + mu * (quantile - 0.1) <= found <= mu * mu / 2 + mu * math.sqrt(2 * math.log(1e5))
 
 
+def test_mu_so_small_that_floats_cannot_tell_it_from_0_costs_nothing() -> None:
+    assert log_delta(1e-17, 0.0) == -math.inf
+    assert epsilon_of(1e-17, 1e-300) == 0.0
+
+
+def test_beyond_the_largest_mu_it_is_the_bound_of_bun_and_steinke() -> None:
+    assert epsilon_of(1.5e6, 1e-5) == pytest.approx(1.5e6**2 / 2 + 1.5e6 * math.sqrt(2 * math.log(1e5)), rel=1e-12)
+
+
 @pytest.mark.parametrize("mu", [1e6, 1e10, 1e52, 1e160])
 def test_mu_beyond_what_floats_can_tell_apart_costs_at_least_half_its_square(mu: float) -> None:
     assert epsilon_of(mu, 1e-5) >= mu * mu / 2 + 4 * mu

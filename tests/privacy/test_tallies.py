@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffalm.fairness import Tally
 from ffalm.privacy import KeyedNoise
-from ffalm.privacy.tallies import noisy_tally, reach, size_of
+from ffalm.privacy.tallies import made_whole, noisy_tally, reach, size_of
 from ffalm.randomness import Purpose
 
 COUNTS = torch.tensor([[40, 10], [30, 0]])
@@ -35,6 +35,18 @@ def test_without_noise_a_tally_stays_as_it_is() -> None:
 def test_losses_count_up_to_their_bound(mean: float) -> None:
     found = noisy_tally([tally(mean=mean)], 2.0, 0.0, QUIET)
     assert torch.equal(found.loss, 2.0 * COUNTS.double())
+
+
+def test_losses_that_are_reported_below_0_count_as_0() -> None:
+    """Else one client could move the sum without bound."""
+    assert torch.equal(noisy_tally([tally(mean=-7.0)], 2.0, 0.0, QUIET).loss, torch.zeros(2, 2, dtype=torch.float64))
+
+
+def test_what_noise_leaves_of_a_cell_keeps_its_proportions_however_little_it_is() -> None:
+    """0.3 and 0.1 of the 8 rows of one cell are left, nothing of the other's: 6 and 2, and 4 and 4."""
+    left = torch.tensor([[[0.3, -3.0]], [[0.1, -0.5]]], dtype=torch.float64)
+    found = made_whole(Tally(left, torch.zeros(1, 2, dtype=torch.float64)), torch.tensor([[8, 8]]))
+    torch.testing.assert_close(found.confusion, torch.tensor([[[6.0, 4.0]], [[2.0, 4.0]]], dtype=torch.float64))
 
 
 def test_the_most_different_tallies_are_two_reaches_apart() -> None:

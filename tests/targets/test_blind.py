@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ffalm.errors import UserError
+from ffalm.fairness import ScoreHistogram
 from ffalm.targets.blind import (
     GRID,
     BlindRule,
@@ -21,6 +22,7 @@ from ffalm.targets.blind import (
     most_questions,
 )
 from ffalm.targets.candidates import LEVELS
+from ffalm.targets.judged_rule import best_offset
 from ffalm.targets.target import Target
 
 
@@ -217,3 +219,77 @@ def test_every_question_of_a_search_is_known_and_there_are_no_more_than_told(tar
 
     fit_blind(query, rows.totals(), shares, aim, confidence=0.5)
     assert asked <= most_questions(aim, shares) / len(LEVELS)
+
+
+@pytest.mark.parametrize(
+    ("metric", "lines"),
+    [
+        ("dpd <= 0.1", [[[4, -4 / 3], [4, -4 / 3]]]),  # 1 / P(s) in both rows
+        ("impact_ratio >= 0.8", [[[4, -4 / 3], [4, -4 / 3]]]),
+        ("eod <= 0.1", [[[0, 0], [20, -4]]]),  # 1 / P(s, favourable)
+        ("equalized_odds <= 0.1", [[[0, 0], [20, -4]], [[5, -2], [0, 0]]]),
+        ("accuracy_parity <= 0.1", [[[-4, 4 / 3], [4, -4 / 3]]]),
+        ("dpd <= 0.1, impact_ratio >= 0.8", [[[4, -4 / 3], [4, -4 / 3]]]),  # one line for both
+    ],
+)
+def test_the_lines_of_each_metric_are_those_of_its_formula(metric: str, lines: list[list[list[float]]]) -> None:
+    """P(not favourable, s) is 0.2 and 0.5, P(favourable, s) 0.05 and 0.25."""
+    shares = torch.tensor([[0.2, 0.5], [0.05, 0.25]], dtype=torch.float64)
+    found = directions(Target.parse(metric), shares)
+    assert len(found) == len(lines)
+    for line, expected in zip(found, lines, strict=True):
+        torch.testing.assert_close(line, torch.tensor(expected, dtype=torch.float64))
+    without = torch.cat([shares, torch.zeros(2, 1, dtype=torch.float64)], 1)
+    assert len(directions(Target.parse(metric), without)) == len(lines), "a group that nobody is in has no line"
+
+
+def test_a_row_at_the_threshold_is_favourable_whatever_the_multiplier_if_it_has_no_part_in_the_line() -> None:
+    """Gains 0 and -0.1, and no chance of any cell, so that no step moves them."""
+    none = torch.zeros(2, 2, dtype=torch.float64)
+    zeros = torch.zeros(2, dtype=torch.int64)
+    gain, cells = torch.tensor([0.0, -0.1], dtype=torch.float64), torch.zeros(2, 2, 2, dtype=torch.float64)
+    rows = HeldOutRows(gain, cells, zeros, zeros, zeros, (2, 2))
+    steps = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
+    assert rows.count(none, none + 1, steps).sum((1, 2, 3)).tolist() == [1, 1, 1]
+
+
+def test_with_rows_enough_the_rule_has_the_default_margin() -> None:
+    rows, shares = drawn(6000, 2)
+    found = fit_blind(rows.count, rows.totals(), shares, Target.parse("dpd <= 0.05"))
+    assert (found.level, found.within) == (LEVELS[0], True)
+    assert found.tally.interval("dpd", 2 * LEVELS[0] - 1)[1] <= 0.05
+
+
+def test_questions_of_another_shape_or_from_weights_that_no_search_reaches_are_not_known() -> None:
+    shares, aim = torch.tensor([[0.2, 0.5], [0.05, 0.25]], dtype=torch.float64), Target.parse("dpd <= 0.1")
+    (line,) = directions(aim, shares)
+    none, single = torch.zeros_like(shares), torch.zeros(1, dtype=torch.float64)
+
+    def known(weights: Tensor, line: Tensor, steps: Tensor, target: Target = aim) -> bool:
+        return known_question(weights, line, steps, target, shares, 0)
+
+    assert known(none, line, GRID) and known(line, none, single)
+    assert not known(line, line, GRID), "with one line a search starts from 0"
+    assert not known(none, line[:, :1], GRID) and not known(none[:1], line, GRID)
+    assert not known(none, line, GRID.unsqueeze(0)) and not known(none, none, GRID)
+    assert not known(torch.full_like(shares, torch.nan), none, single)
+    far = 6 * 4.0  # sweeps, each by no more than the last step of the grid
+    two = Target.parse("equalized_odds <= 0.1")
+    for sign in (1, -1):
+        reached, beyond = (sign * share * far * directions(two, shares)[0] for share in (1.0, 1.01))
+        assert known(reached, none, single, two) and not known(beyond, none, single, two)
+    assert not known(shares, none, single, two), "no sum of its lines"
+
+
+def counted(rows: list[tuple[float, int]]) -> ScoreHistogram:
+    """A histogram of (score, label), all of one group beside one without rows."""
+    scores, labels = torch.tensor([score for score, _ in rows]), torch.tensor([label for _, label in rows])
+    zeros = torch.zeros_like(labels)
+    return ScoreHistogram.of(scores, zeros, labels, zeros, (2, 2), 1)
+
+
+def test_the_offset_is_the_most_accurate_threshold_and_0_if_that_is_infinite() -> None:
+    aim = Target.parse("dpd <= 0.1")
+    split = [(2.0 + 0.01 * place, 1) for place in range(300)] + [(1.0 - 0.01 * place, 0) for place in range(300)]
+    assert 1.0 < best_offset(counted(split), aim) <= 2.0
+    assert best_offset(counted([(-99.0, 1)] * 300), aim) == 0.0

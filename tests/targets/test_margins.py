@@ -18,11 +18,13 @@ import torch
 from ffalm.fairness import ScoreHistogram
 from ffalm.fairness.histograms import edge_value
 from ffalm.targets import Target
-from ffalm.targets.margins import confidence_end
-from ffalm.targets.rate_table import RateTable
+from ffalm.targets.margins import confidence_end, with_margin
+from ffalm.targets.rate_table import RateConstraint, RateTable
 from ffalm.targets.repair import fit
+from ffalm.targets.target import Bound
 
 TARGET = Target.parse("dpd <= 0.05")
+ONE = Bound("dpd", 1.0)
 ROWS, BASE = (600, 2400), (0.2, 0.3)  # held-out rows and share of favourable labels, by group
 MODELS = [(-0.4 + 0.05 * k, 0.2 - 0.03 * k) for k in range(6)]  # by how much scores are shifted, by group
 REPEATS = 100
@@ -124,3 +126,55 @@ def test_a_bound_that_holds_for_all_thresholds_at_once_is_wider_than_the_target(
     """DKW: each group's rates are off by at most sqrt(ln(2 / delta) / 2n), here delta = 0.2 / 2 groups."""
     width = sum(math.sqrt(math.log(2 / 0.1) / (2 * rows)) for rows in ROWS)
     assert width > 0.07 > TARGET.bounds[0].value
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.0, 0.8), (0.6, 0.8), (0.7, 0.72), (0.0, 9.0)])
+def test_the_margin_is_the_smallest_that_is_confident_even_if_nothing_is_found_with_a_larger_one(
+    least: float, most: float
+) -> None:
+    """The bound is 1, so its factor is the bound that a search sees; nothing is found below `least`."""
+    table = RateTable(np.zeros((3, 1)), np.zeros((3, 1)), (RateConstraint(np.zeros((3, 1)), np.ones(3), ONE),))
+
+    def search(stricter: RateTable) -> float | None:
+        factor = stricter.constraints[0].bound.value
+        return factor if factor >= least else None
+
+    found = with_margin(table, search, lambda factor: factor <= most)
+    assert found is not None and min(most, 1.0) - 0.001 <= found <= most
+    assert found <= 1
+
+
+def test_without_a_confident_choice_there_is_no_margin() -> None:
+    table = RateTable(np.zeros((3, 1)), np.zeros((3, 1)), (RateConstraint(np.zeros((3, 1)), np.ones(3), ONE),))
+    assert with_margin(table, lambda stricter: 1, lambda found: False) is None
+    assert with_margin(table, lambda stricter: None, lambda found: True) is None
+
+
+def newcombe_by_roots(first: tuple[int, int], second: tuple[int, int], z: float) -> float:
+    """The upper bound of p_1 - p_2: each rate's ends are where (p - k/n)^2 = z^2 p (1 - p) / n."""
+
+    def ends(hits: int, rows: int) -> tuple[float, float]:
+        share = hits / rows
+        low, high = sorted(np.roots([1 + z * z / rows, -2 * share - z * z / rows, share * share]).real.tolist())
+        return low, high
+
+    (p, q), (low, high) = (hits / rows for hits, rows in (first, second)), (ends(*second)[0], ends(*first)[1])
+    return p - q + math.sqrt((high - p) ** 2 + (q - low) ** 2)
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_the_bound_is_the_worst_of_all_pairs_that_have_rows(level: float) -> None:
+    """Groups of 10, 0, 1 and 40 rows at two thresholds; the second group has none and does not count."""
+    hits, trials = np.array([[7.0, 10.0], [0.0, 0.0], [1.0, 0.0], [11.0, 23.0]]), np.array([10.0, 0.0, 1.0, 40.0])
+    found = confidence_end(RateConstraint(hits, trials, ONE), hits, level)
+    z = NormalDist().inv_cdf(level)
+    for place in range(2):
+        shares = [(int(hits[group, place]), int(trials[group])) for group in (0, 2, 3)]
+        worst = max(newcombe_by_roots(one, other, z) for one in shares for other in shares if one is not other)
+        assert found[place] == pytest.approx(worst, abs=1e-9)
+
+
+def test_groups_without_rows_have_no_gap_and_their_ratio_is_1() -> None:
+    hits, trials = np.array([[3.0, 5.0, 0.0], [0.0, 0.0, 0.0]]), np.array([5.0, 0.0])
+    for bound, equal in ((ONE, 0.0), (Bound("impact_ratio", 0.8), 1.0)):
+        assert confidence_end(RateConstraint(hits, trials, bound), hits, 0.95).tolist() == [equal] * 3

@@ -10,6 +10,8 @@ from operator import add
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import linprog
 
 from ffalm.fairness import ScoreHistogram
 from ffalm.targets import Target
@@ -121,3 +123,87 @@ def test_both_bounds_hold_with_the_confidence_that_is_asked(level: float) -> Non
             assert tally.interval("dpd", 2 * level - 1)[1] <= 0.06 + 1e-9
     free = sum(float(one.correct().max(0).values.sum()) for one in sites.values()) / 12000
     assert found.tally(sites).accuracy() > free - 0.12
+
+
+BINS = 24
+
+
+def rows_of_site(seed: int, groups: int, rows: int = 3000) -> NDArray[np.int64]:
+    """Counts by (bin, label, group) of a site with its own shares of groups and labels."""
+    draws = np.random.default_rng(seed)
+    group = draws.choice(groups, rows, p=draws.dirichlet(3 * np.ones(groups)))
+    label = (draws.random(rows) < draws.uniform(0.25, 0.6) + 0.1 * (group == 0)).astype(int)
+    scores = draws.normal(size=rows) + 1.6 * label - 0.8 + 0.5 * (group == groups - 1)
+    counts = np.zeros((BINS, 2, groups), dtype=np.int64)
+    np.add.at(counts, (np.clip((scores + 4) / 8 * BINS, 0, BINS - 1).astype(int), label, group), 1)
+    return counts
+
+
+def most_correct(
+    sites: list[NDArray[np.int64]], kept: NDArray[np.int64], metric: str, own: float, common: float
+) -> float:
+    """What no thresholds exceed: the correct rows of the best mixtures of thresholds, by a linear programme.
+
+    Each pair of groups is compared, at each site within `own` and over all rows within `common`. `kept` are the rows of
+    small sites, whose thresholds are given: by (selected, label, group).
+    """
+    ratio, groups = metric == "impact_ratio", sites[0].shape[2]
+    above = np.array([[one[edge:].sum(0) for edge in range(BINS + 1)] for one in sites])  # (site, edge, label, group)
+    right = (above[:, :, 1] + above[:, :1, 0] - above[:, :, 0]).transpose(0, 2, 1)  # (site, group, edge)
+
+    def of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows that the rate is about."""
+        return np.asarray(counts[..., 1, :] if metric == "eod" else counts.sum(-2))
+
+    hits, chosen = of(above).transpose(0, 2, 1), of(kept[1])
+    trials, all_trials = hits[:, :, 0], hits[:, :, 0].sum(0) + of(kept.sum(0))
+    rows, limits = [], []
+    for first, second in itertools.permutations(range(groups), 2):
+        for place in [None, *range(len(sites))]:
+            bound, counted = (common, all_trials) if place is None else (own, trials[place])
+            scale = bound if ratio else 1.0
+            row = np.zeros(right.shape)
+            where = slice(None) if place is None else slice(place, place + 1)
+            row[where, first] = scale * hits[where, first] / counted[first]
+            row[where, second] = -hits[where, second] / counted[second]
+            given = (
+                0.0 if place is not None else scale * chosen[first] / counted[first] - chosen[second] / counted[second]
+            )
+            rows.append(row.ravel())
+            limits.append((0.0 if ratio else bound) - given)
+    found = linprog(
+        -right.ravel(),
+        A_ub=np.array(rows),
+        b_ub=np.array(limits),
+        A_eq=np.kron(np.eye(len(sites) * groups), np.ones(BINS + 1)),
+        b_eq=np.ones(len(sites) * groups),
+    )
+    return -float(found.fun)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.parametrize(
+    ("metric", "own", "common"), [("dpd", 0.3, 0.02), ("eod", 0.2, 0.02), ("impact_ratio", 0.6, 0.95)]
+)
+def test_thresholds_are_nearly_as_accurate_as_the_best_mixtures(
+    metric: str, own: float, common: float, groups: int
+) -> None:
+    """Few distinct scores, so that a threshold moves many rows; and a small site that keeps its thresholds."""
+    sign = ">=" if metric == "impact_ratio" else "<="
+    aim, whole = (Target.parse(f"{metric} {sign} {bound}") for bound in (own, common))
+    for seed in range(2):
+        counts = [rows_of_site(100 * seed + place, groups) for place in range(3)]
+        small, edge = rows_of_site(1000 + seed, groups, 120), BINS // 2 - 2
+        sites = {
+            str(place): ScoreHistogram(torch.from_numpy(one[:, None]), as_trained=BINS // 2)
+            for place, one in enumerate([*counts, small])
+        }
+        others = Repair.fixed("groups", [edge] * groups, edge)
+        found = fit_sites(sites, aim, federation=whole, others=others, smooth=False, enough=100)
+        assert found is not None and list(found.sites) == ["0", "1", "2"]
+        assert whole.meets(found.tally(sites).metrics())
+        large = {name: sites[name] for name in found.sites}
+        assert all(aim.meets(found.of(name).tally(one).metrics()) for name, one in large.items())
+        kept = np.stack([small[:edge].sum(0), small[edge:].sum(0)])
+        right, most = found.tally(large).accuracy() * 9000, most_correct(counts, kept, metric, own, common)
+        assert most - 0.005 * 9000 <= right <= most + 1e-6

@@ -5,13 +5,16 @@ ROC hull. With w[g, e] = P(edge e | group g) all rates are linear in w:
 
     maximise  sum w[g, e] value[g, e]
     subject to  l_c <= sum_e w[g, e] rate_c[g, e] <= l_c + epsilon_c,    sum_e w[g, e] = 1
+
+The window of a ratio reaches from its bound times x to x. Where x is 0 nobody is selected and there is no ratio, so x
+is at least the smallest rate above 0 that a threshold gives a group.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ffalm.targets.rate_table import Array, RateTable
+from ffalm.targets.rate_table import Array, RateConstraint, RateTable
 from ffalm.targets.target import Bound
 
 _NEGLIGIBLE = 1e-9
@@ -45,7 +48,7 @@ def mixed_thresholds(table: RateTable) -> Array | None:
         b_ub=np.array(limits) if rows else None,
         A_eq=each,
         b_eq=np.ones(groups),
-        bounds=(0, 1),
+        bounds=[(0, 1)] * (groups * edges) + [(_least(one), 1) for one in constraints],
         method="highs",
     )
     if found.x is None:
@@ -58,3 +61,9 @@ def mixed_thresholds(table: RateTable) -> Array | None:
 def _window(bound: Bound) -> tuple[float, float, float]:
     """(a, b, s) such that a x <= rate <= b x + s for the window's own variable x."""
     return (1.0, 1.0, bound.value) if bound.at_most else (bound.value, 1.0, 0.0)
+
+
+def _least(constraint: RateConstraint) -> float:
+    """The least value of a window's own variable."""
+    rates = constraint.rates[constraint.hits > 0]
+    return 0.0 if constraint.bound.at_most else float(rates.min(initial=1.0))

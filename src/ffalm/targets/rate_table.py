@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,6 +108,10 @@ class RateTable:
         groups = slice(len(total) - tally.excluded)
         constraints = _constraints(above[groups], total[groups], right[groups], favourable, target)
         return cls(value, above.sum(1), constraints)
+
+    def value_of(self, edges: Sequence[int]) -> float:
+        """The value of one edge per group."""
+        return float(self.value[np.arange(len(edges)), edges].sum())
 
     def stricter(self, factor: float) -> RateTable:
         """With every bound at this share of its distance from equal rates."""

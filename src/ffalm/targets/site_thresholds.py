@@ -6,8 +6,8 @@ The rate of group g over all rows is r_g = sum_k hits_kg(t_kg) / n_g, so the poo
 a multiplier mu adds -mu hits_kg / n_g to the value of group g and +mu hits_kh / n_h to that of group h at every site.
 Given multipliers the sites are independent and each is searched exactly: with P(favourable | x) as the score this is
 LoGoFair's shift of a Bayes-optimal threshold by one local and one global multiplier. Bisection finds the multipliers,
-one pair of groups after the other. Since thresholds are discrete, the result is then improved one site at a time, with
-the rows of the others fixed, until no site gains.
+one pair of groups after the other. Since thresholds are discrete, the result is then brought within the bounds at one
+site if it is not, and improved one site at a time, with the rows of the others fixed, until no site gains.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _PAIRS = 12  # of groups whose multiplier is searched for, one after the other
 _DOUBLINGS = 30
 _HALVINGS = 12
 _SWEEPS = 10
+_NEAREST = 3  # choices beyond a common bound that are mended at one site
 _GAIN = 1e-6  # of value, in rows
 
 
@@ -183,17 +184,22 @@ class _JointSearch:
         return None if found is None else self._improved(found)
 
     def _by_multipliers(self) -> list[Edges] | None:
-        """Raise the multiplier of the pair of groups that is farthest beyond its bound until it is within."""
+        """Raise the multiplier of the pair of groups that is farthest beyond its bound until it is within.
+
+        Of more than two groups, what brings one pair together may part another, and a small step of a multiplier may
+        move many rows, so this may end beyond a bound. Then the nearest choices are mended at one site.
+        """
         multipliers: dict[_Pair, float] = {}
-        choice = self._choices(multipliers)
+        choice, seen = self._choices(multipliers), list[list[Edges]]()
         for _ in range(_PAIRS):
             if choice is None or self._allowed(choice):
                 return choice
             pair = self._worst_pair(choice)
             if pair is None:
-                return None
+                break
             low, high = multipliers.get(pair, 0.0), max(1.0, 2 * multipliers.get(pair, 0.0))
             for _ in range(_DOUBLINGS):
+                seen.append(choice)
                 choice = self._choices({**multipliers, pair: high})
                 if choice is None or self._excess(choice, pair) <= 0:
                     break
@@ -205,8 +211,22 @@ class _JointSearch:
                     high, choice = middle, tried
                 else:
                     low = middle
+                    seen += [] if tried is None else [tried]
             multipliers[pair] = high
-        return choice if choice is not None and self._allowed(choice) else None
+        return choice if choice is not None and self._allowed(choice) else self._mended(seen)
+
+    def _mended(self, choices: Sequence[list[Edges]]) -> list[Edges] | None:
+        """The best choice that the edges of one site bring within the common constraints, of those nearest to them."""
+        nearest = sorted(choices, key=self._farthest)[:_NEAREST]
+        mended = [found for one in nearest for place in range(len(self.sites)) if (found := self._at_site(one, place))]
+        return max(mended, key=self._value, default=None)
+
+    def _at_site(self, choice: list[Edges], place: int) -> list[Edges] | None:
+        """The choice with the best edges of one site, given the others'; None if there are none."""
+        site = self.sites[place]
+        edges = site.best(site.table.value, tuple(self._given_others(choice, place)))
+        found = None if edges is None else [*choice[:place], edges, *choice[place + 1 :]]
+        return found if found is not None and self._allowed(found) else None
 
     def _choices(self, multipliers: Mapping[_Pair, float]) -> list[Edges] | None:
         """The best edges of every site by itself, with values moved by the multipliers of the common constraints."""
@@ -245,10 +265,9 @@ class _JointSearch:
         """Each site in turn takes its best edges, with the others' fixed, until none gains."""
         best = self._value(choice)
         for _ in range(_SWEEPS):
-            for place, site in enumerate(self.sites):
-                edges = site.best(site.table.value, tuple(self._given_others(choice, place)))
-                tried = choice if edges is None else [*choice[:place], edges, *choice[place + 1 :]]
-                if self._value(tried) > self._value(choice) and self._allowed(tried):
+            for place in range(len(self.sites)):
+                tried = self._at_site(choice, place)
+                if tried is not None and self._value(tried) > self._value(choice):
                     choice = tried
             if self._value(choice) <= best + _GAIN:
                 break
@@ -302,6 +321,11 @@ class _JointSearch:
         first, second = hits / totals
         gap = first - second - bound.value if bound.at_most else bound.value * first - second
         return max(float(gap), math.ulp(1.0)) if first > second else -1.0
+
+    def _farthest(self, choice: list[Edges]) -> float:
+        """How far the pair of groups that is farthest beyond its bound is; 0 if none is."""
+        pair = self._worst_pair(choice)
+        return 0.0 if pair is None else self._excess(choice, pair)
 
     def _worst_pair(self, choice: list[Edges]) -> _Pair | None:
         """The common constraint and the two groups that are farthest beyond their bound."""

@@ -3,24 +3,28 @@
 Two groups have (bins + 1)^2 pairs of edges, which are all tried. For more groups, all rates lie in a window
 [l, l + epsilon] (for a ratio [l, l / ratio]) for some l that is itself a rate of some (group, edge). Rates fall as an
 edge rises, so a window allows each group one interval of edges, and the best edge of an interval is a range maximum.
-Several rates are several windows, whose intervals intersect.
+Several rates are several windows, whose intervals intersect. With a margin no windows are left, and the choice is
+searched by which edges of each two groups go together (`compatible_edges.py`).
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ffalm.targets.compatible_edges import CompatibleEdges
 from ffalm.targets.margins import confidence_end, with_margin
 from ffalm.targets.rate_table import Array, RateConstraint, RateTable
 
 _ROUNDING = 1e-9
 _WINDOWS = 1_000_000  # combinations of windows that are tried; levels are thinned evenly if there are more
 _ACCURACY_LEVELS = 200  # that are tried of accuracy parity
+_MOST_IN_PAIRS = 12  # groups of which all pairs of edges are compared
 Edges = list[int]
 Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -49,7 +53,32 @@ def group_thresholds(table: RateTable, start: int, level: float = 0.5) -> Edges 
     found = _best_windows(table)
     if level <= 0.5 or found is None or confident(table, found, level):
         return found
-    return with_margin(table, _best_windows, lambda edges: confident(table, edges, level))
+    return _best_confident(table, level)
+
+
+def _best_confident(table: RateTable, level: float) -> Edges | None:
+    """The best choice of three and more groups whose gaps are within their bounds with a confidence.
+
+    Of many groups, or if that search does not end, the best within bounds that are all tightened alike.
+    """
+    if len(table.value) > _MOST_IN_PAIRS:
+        return with_margin(table, _best_windows, lambda edges: confident(table, edges, level))
+    edges = [_best_of_equal_edges(table, group) for group in range(len(table.value))]
+    together = {}
+    for first, second in itertools.combinations(range(len(edges)), 2):
+        both = np.ones((len(edges[first]), len(edges[second])), dtype=bool)
+        for one in table.constraints:
+            pair = RateConstraint(one.hits[[first, second]], one.trials[[first, second]], one.bound)
+            own = edges[first], edges[second]
+            both &= within_bound(pair, _pairs(pair.rates, own), _pairs(pair.hits, own), level)
+        together[first, second] = both
+    search = CompatibleEdges([own[places] for own, places in zip(table.value, edges, strict=True)], together)
+    found = search.search()
+    best = None if found is None else [int(places[one]) for places, one in zip(edges, found, strict=True)]
+    if search.complete:
+        return best
+    other = with_margin(table, _best_windows, lambda edges: confident(table, edges, level))
+    return max((one for one in (best, other) if one is not None), key=table.value_of, default=None)
 
 
 def confident(table: RateTable, edges: Edges, level: float) -> bool:
@@ -115,8 +144,13 @@ def within_bound(constraint: RateConstraint, rates: Array, hits: Array, level: f
 
 
 def _best_windows(table: RateTable) -> Edges | None:
-    """The best choice over all combinations of windows, for any number of groups."""
-    monotone = [one for one in table.constraints if one.monotone]
+    """The best choice over all combinations of windows, for any number of groups.
+
+    A rate of which fewer than two groups have rows constrains nothing, as in `within_bound`.
+    """
+    compared = tuple(one for one in table.constraints if np.count_nonzero(one.trials) > 1)
+    table = replace(table, constraints=compared)
+    monotone = [one for one in compared if one.monotone]
     most = int(_WINDOWS ** (1 / max(1, len(monotone))))
     intervals = [_intervals(one, most) for one in monotone]
     best, found = -np.inf, None
