@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ffalm.errors import UserError
 from ffalm.federate.deploy import follow
 from ffalm.federate.deploy.operations import COORDINATOR, CoordinatorProcess, SiteProcess, processes_of
+from ffalm.federate.run_notice import read_notice
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,13 +46,16 @@ def site_seen(site: SiteProcess) -> dict[str, Any]:
         "address": f"{host}:{port}",
         "process": site.process.pid(),
         "log": str(site.process.log),
+        "notice": read_notice(site.folder.path),
     }
 
 
 def site_sentence(found: dict[str, Any]) -> str:
     """The same for people."""
     runs = f"runs as process {found['process']}" if found["process"] else "is not running"
-    return f"The site {found['site']} of the coordinator at {found['address']} {runs}; its log is {found['log']}."
+    told = f"The site {found['site']} of the coordinator at {found['address']} {runs}; its log is {found['log']}."
+    last = found["notice"]
+    return told if last is None else f"{told}\nLast word of a run, {last['time']}: {last['message']}"
 
 
 def table(found: dict[str, Any]) -> RenderableType:

@@ -24,7 +24,7 @@ from torch import Tensor
 from ffalm.engines import Snapshot
 from ffalm.engines.remote.message import Fact, Kind, Message, printable
 from ffalm.engines.remote.round_messages import train_message
-from ffalm.errors import UserError
+from ffalm.errors import PublicError, UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.site_clients import CountRequest, Scores, SiteRequests
@@ -168,7 +168,7 @@ class SecureClients(SiteRequests):
             if found is not None:
                 return found
             if self.quarantined.keys() >= set(members) or (asking.whole and self.quarantined):
-                raise UserError(self._nobody())
+                raise UserError(self._nobody(), "The sites' answers could not be summed.")
             if len(self.quarantined) == before:  # otherwise those that are left may be enough
                 patience = self._wait(patience, self._found, len(asked) if asking.whole else self._least(asked))
             asked = members
@@ -398,7 +398,7 @@ class SecureClients(SiteRequests):
 
     def _check(self, right: bool, part: str) -> None:
         if not right:
-            raise UserError(
+            raise PublicError(
                 f"The sites' answers add up to other {part} rows than they agreed to have, and secure sums do not show "
                 "whose are wrong: let every site check that its file is the one it agreed with, and run again."
             )
