@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,11 @@ def test_an_error_of_the_coordinators_machine_is_told_without_its_text(
     with pytest.raises(OSError, match="No space"):
         led(config(), tmp_path, sites)
     assert sites.ended == dict.fromkeys(NAMES[:3], federated_run._FAILED)
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status["state"] == "stopped"
+    assert status["message"].startswith(
+        "An unforeseen error ended the run (OSError: [Errno 28] No space left on device"
+    )
     assert last(sites, "north") == f"The coordinator has stopped the run: {federated_run._FAILED} {AGAIN}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -59,6 +60,7 @@ PAUSE = 3.0  # seconds between two looks for sites that are missing
 
 # What sites are told; their own reasons are added. None names another site.
 _FAILED = "An error at the coordinator, whose administrator can see it in run.log."
+_SEE_LOG = "coordinator/run.log has all of it. The rounds so far are kept: mend the cause and run again to go on."
 _NOT_BEGUN = "The sites could not agree, or too few can take part; the coordinator names no cause at this site."
 _NO_CAUSE = "The coordinator names no cause at this site."
 
@@ -127,7 +129,10 @@ class Coordinator:
             self._log.say("stopped", str(error))
             self._dismiss(_stopped(error, begun=self._asking is not None))
             raise
-        except Exception:  # of ours, or of this machine, such as a full disk
+        except Exception as error:  # of ours, or of this machine, such as a full disk
+            what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            with suppress(OSError):
+                self._log.say("stopped", f"An unforeseen error ended the run ({what}); {_SEE_LOG}")
             self._dismiss(_FAILED)
             raise
         self._dismiss(outcome.diverged or self.done, over=True)
