@@ -93,10 +93,11 @@ class Privacy:
             "most": 1e38,
         },
     )
-    state_clip: float = field(
-        default=0.1,
+    state_clip: float | None = field(
+        default=None,
         metadata={
-            "about": "Largest norm of a client's own step of the duals, if these steps are averaged.",
+            "about": "Largest norm of a client's own step of the duals, if these steps are averaged; none: 0.1, for "
+            "FedGFT 1.",
             "above": 0,
         },
     )
@@ -117,6 +118,10 @@ class Privacy:
     def of_tallies(self) -> float:
         """The noise multiplier of what clients report for the duals."""
         return self.noise if self.tally_noise is None else self.tally_noise
+
+    def of_steps(self, usual: float) -> float:
+        """The bound of a client's own step of the duals, by an algorithm whose steps are `usual` in size."""
+        return usual if self.state_clip is None else self.state_clip
 
 
 @dataclass(frozen=True, kw_only=True)

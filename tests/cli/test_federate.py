@@ -11,6 +11,9 @@ from tests.cli.conftest import Cli
 
 pytest.importorskip("flwr", reason="real federations need the extra 'flower'")
 
+from ffalm.federate.deploy.processes import free_port
+from ffalm.federate.run_notice import keep_notice
+
 
 @pytest.fixture
 def demo(cli: Cli, tmp_path: Path) -> Path:
@@ -235,7 +238,13 @@ def test_the_status_of_a_site_on_its_own_machine(cli: Cli, demo: Path) -> None:
     assert code == 0
     assert "The site north of the coordinator at 127.0.0.1:18000 is not running" in out
     seen = json.loads(cli("federate", "status", site, "--json")[1])
-    assert (seen["site"], seen["process"]) == ("north", None)
+    assert (seen["site"], seen["process"], seen["notice"]) == ("north", None, None)
+    keep_notice(site, "This site takes part in the run 'a' of 'demo'.")
+    called = site / "coordinator.toml"
+    called.write_text(called.read_text().replace("18000", str(free_port())))
+    told = cli("federate", "status", site)[1]
+    assert "The coordinator cannot be reached: nothing listens there; is the coordinator running" in told
+    assert "Last word of a run, 20" in told and ": This site takes part in the run 'a' of 'demo'." in told
 
 
 def test_the_status_of_an_interrupted_training_shows_its_last_metrics(cli: Cli, demo: Path) -> None:

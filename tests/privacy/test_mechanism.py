@@ -86,6 +86,18 @@ def test_a_client_moves_the_dual_no_further_than_its_share_of_the_clip() -> None
     assert far - near == pytest.approx(2 * 0.05 * 40 / 140)
 
 
+@pytest.mark.parametrize(("algorithm", "usual"), [(ffalm.FFALM(), 0.1), (ffalm.algorithms()["fedgft"](), 1.0)])
+def test_the_clip_of_a_step_fits_the_algorithm_unless_it_is_given(algorithm: Algorithm, usual: float) -> None:
+    """A bound of 0.1 would all but switch off FedGFT, whose own step is of rates and prices themselves."""
+    given, start = report(worse=torch.full((3, 2, 2), 5.0)), algorithm.start(TASK, COUNTS)
+    default, same, other = (
+        Mechanism(Privacy(0.0, state_clip=clip), KeyedNoise(0)).update(algorithm, start, given)[1]
+        for clip in (None, usual, usual / 2)
+    )
+    assert all(torch.equal(default[name], same[name]) for name in start)
+    assert not all(torch.equal(default[name], other[name]) for name in start)
+
+
 def test_a_bound_of_the_dual_holds_after_noise_too() -> None:
     algorithm = ffalm.FFALM(dual_bound=0.25)
     for seed in range(20):

@@ -181,6 +181,7 @@ class Algorithm:
     default_preset: ClassVar[str | None] = None  # what its bare name stands for, in Python and on the command line
     remedies: ClassVar[str] = "a smaller lr or clip"  # what to try when a run diverges
     duals_by_group: ClassVar[bool] = False  # whether its duals are one per group, or one for group 0 and each other
+    step_norm: ClassVar[float] = 0.1  # usual size of a client's own step of the duals: its bound under privacy
     broadcasts: ClassVar[tuple[str, ...]] = ()  # entries of the state and of `server_vectors` that clients receive
     server_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by the server; checkpointed, never recorded
     client_vectors: ClassVar[tuple[str, ...]] = ()  # model-sized, kept by each client from round to round; start at 0

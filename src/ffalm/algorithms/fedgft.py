@@ -47,6 +47,7 @@ class FedGFT(PricedRates):
     server_settings = ("constraint", "penalty")
     remedies = "a smaller penalty or a smaller lr"
     measure = Measure.RECEIVED
+    step_norm = 1.0  # it holds rates and prices themselves, not a small move of them
 
     constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
     penalty: float = setting(0.5, "Coefficient of the squared gap.", least=0)

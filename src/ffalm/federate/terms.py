@@ -63,6 +63,7 @@ class SiteTerms:
     secure: Secure | None = None  # if the coordinator only sees sums
     privacy: Privacy | None = None  # if sites bound their numbers and add noise themselves
     run: str = ""  # a name that no other run has; sites answer each question of a run once
+    sites: tuple[str, ...] = ()  # under `secure` all names, by client: no site can go by another's number
     repair: Repair | None = None  # the thresholds that a site fits for itself and keeps, with a target for sites
     confidence: float = 0.5  # with which its held-out gaps must be within the target
     blind: bool = False  # whether the answer may use a blind rule: then a model of the groups is trained after the run
@@ -132,4 +133,4 @@ class SiteTerms:
         """A fingerprint of what cannot change during a run: rounds, rules and the target may."""
         training = replace(self.training, rounds=1)
         aim: dict[str, Any] = {"target": None, "repair": None, "confidence": 0.5, "blind": False}
-        return replace(self, training=training, min_group=0, secure=None, **aim).key
+        return replace(self, training=training, min_group=0, secure=None, sites=(), **aim).key

@@ -78,7 +78,7 @@ class Mechanism:
                 own,
                 report,
                 states or own_steps(algorithm, own, report),
-                self.settings.state_clip,
+                self.settings.of_steps(algorithm.step_norm),
                 multiplier,
                 lambda size: self.noise.normal(Purpose.TALLY_NOISE, round, size),
             )

@@ -249,5 +249,7 @@ def test_a_site_that_is_gone_after_it_failed_is_only_not_connected(tmp_path: Pat
 
 def test_where_enough_sites_answered_but_cannot_be_summed_the_message_does_not_say_that_they_were_too_few() -> None:
     few, unsummed = too_few(1, 2, 60.0, ["Why."]), too_few(4, 2, 60.0, ["Why."])
-    assert few.startswith("Only 1 of the 2 sites that a round needs took part within 60 seconds. Why. Every")
-    assert unsummed.startswith("4 sites took part, but their answers could not be summed within 60 seconds. Why. Every")
+    assert str(few).startswith("Only 1 of the 2 sites that a round needs took part within 60 seconds. Why. Every")
+    assert str(unsummed).startswith(
+        "4 sites took part, but their answers could not be summed within 60 seconds. Why. Every"
+    )

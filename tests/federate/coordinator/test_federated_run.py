@@ -80,7 +80,7 @@ def test_a_federation_of_three_sites_equals_the_simulation(tmp_path: Path, algor
         metrics = simulated.metrics(done.snapshot.model, "validation", [0, 1, 2])
         assert {name: record[name] for name in metrics} == metrics
     assert outcome.test == simulated.metrics(expected[-1].snapshot.model, "test", [0, 1, 2])
-    assert [kind for kind, _ in sites.asked] == ["hello", "hello", "agree", *["train"] * 3, "score"]
+    assert [kind for kind, _ in sites.asked] == ["hello", "hello", "agree", *["train"] * 3, "score", "agree"]
 
 
 @pytest.mark.parametrize("algorithm", ["ffalm", "fpfl", "fairalm of one label"])

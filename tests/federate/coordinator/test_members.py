@@ -196,7 +196,7 @@ def test_a_site_that_failed_to_introduce_itself_is_told_that_the_run_has_ended(t
     with pytest.raises(UserError, match="Only 1 of the 2"):
         coordinate(config(NAMES[:2]), tmp_path / "run", sites, owners.get, pause=0.001)
     assert sites.ended["south"] == "The site 'south' did not introduce itself: The disk is full."
-    assert sites.ended["north"] == NO_CAUSE
+    assert sites.ended["north"] == "Too few sites took part."
 
 
 def test_a_misfit_that_fixes_its_file_and_comes_back_takes_part(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import resource
 import socket
 import ssl
+import tempfile
 import threading
 from collections.abc import Iterable
 from email.utils import format_datetime
@@ -87,6 +89,18 @@ def test_what_is_wrong_at_a_site_is_found(clinics: FederationFolder, monkeypatch
     assert "no_proxy" in bad["proxy"][1] and "rotate-key" in bad["key"][1]
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert "proxy" not in _bad(examine(site))
+
+
+def test_a_folder_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine_checks.writable(tmp_path).level == "ok"
+    assert not list(tmp_path.iterdir())
+
+    def refused(**_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+    found = machine_checks.writable(tmp_path)
+    assert found.level == "fail" and f"{tmp_path} (Read-only file system): run this as" in found.message
 
 
 def test_little_disk_and_few_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -388,6 +388,11 @@ def test_a_site_that_goes_by_the_number_of_another_is_refused(tmp_path: Path) ->
 
     asked("key")
     assert "offer" in asked("offer", circle=circle(north=0, west=2)).facts
+    with pytest.raises(UserError, match="lists other sites, or other numbers of them, than was agreed"):
+        asked("offer", circle=circle(west=0, north=2))
+    swapped = replace(terms, sites=("west", "south", "north"))
+    answer("agree", Message(facts={"terms": swapped.to_text()}), {"site": str(folders["south"])})
+    terms = swapped
     with pytest.raises(UserError, match="other sites under the numbers that some had before"):
         asked("offer", circle=circle(west=0, north=2))
 
@@ -464,7 +469,7 @@ def test_sites_that_the_coordinator_made_up_do_not_count_as_sites_of_a_sum(tmp_p
     few = led(tmp_path, sites, config(NAMES[:3], rules=rules, training={"rounds": 1}, secure={"neighbours": 2}))
     assert "it can only count its neighbours and itself: set neighbours in [secure] of federation.toml to 10" in few
     led(tmp_path, sites)
-    assert all("this one is of 3" in sites.refusals[name] or "hides less" in sites.refusals[name] for name in NAMES[:3])
+    assert all("lists other sites" in sites.refusals[name] for name in NAMES[:3])
     assert not any(move == "train" for _, move, _ in sites.asked_with)
 
 

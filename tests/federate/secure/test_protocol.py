@@ -73,8 +73,10 @@ def test_five_sites_survive_every_number_of_drop_outs_at_every_move_down_to_the_
 
 def test_with_few_neighbours_each_the_sum_is_the_same() -> None:
     one = attempt(12, share=0.6, neighbours=4)
-    assert {len(near) for near in one.gathering.neighbours.values()} == {4}
-    fates: dict[int, Fate] = {3: "mask", 7: "reveal"}
+    near = one.gathering.neighbours
+    assert {len(others) for others in near.values()} == {4}
+    far = next(client for client in near if client not in near[3] and not {*near[client]} & {3, *near[3]})
+    fates: dict[int, Fate] = {3: "mask", far: "reveal"}
     assert same(one.run(fates), plain_sum(one, set(range(12)) - {3}))
 
 
@@ -284,7 +286,7 @@ def test_a_late_sites_words_stay_hidden_when_its_masks_with_others_are_off() -> 
     pair = KeyPair.of(one.secrets[4].mask_private)
     for other in range(4):
         public = bytes.fromhex(one.gathering.offers[other].mask_key)
-        apply(late, pair.shared(public, mask_purpose(one.gathering.attempt, "question")), add=other < 4)
+        apply(late, pair.shared(public, mask_purpose(one.gathering.circle(4), "question")), add=other < 4)
     assert uniform(late["32"])
     apply(late, own_mask(one.secrets[4].seed, one.gathering.attempt), add=False)
     assert np.array_equal(late["32"], one.words[4]["32"])

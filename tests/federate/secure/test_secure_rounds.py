@@ -162,7 +162,7 @@ def test_a_round_is_two_messages_and_the_first_two_more(tmp_path: Path) -> None:
         ("train", 1), ("reveal", 1),
         ("train", 2), ("reveal", 2),
         ("train", 3), ("reveal", 3),
-        ("score", 6), ("reveal", 6),
+        ("score", 6), ("reveal", 6), ("agree", 6),
     ]  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from ffalm.errors import UserError
+
 
 @dataclass(frozen=True)
 class Absences:
@@ -38,13 +40,17 @@ class Absences:
         return [site for site in members if site not in self.refused and site not in self.earlier]
 
 
-def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> str:
-    """The message that too few sites answered, or too few helped to reveal a secure sum, and how to go on."""
+def too_few(found: int, needed: int, patience: float, reasons: list[str]) -> UserError:
+    """That too few sites answered, or too few helped to reveal a secure sum, and how to go on.
+
+    The public part is what the sites are told.
+    """
     said = f" {' '.join(reasons)}" if reasons else ""
     what = f"Only {found} of the {needed} sites that a round needs took part"
     if found >= needed:
         what = f"{found} sites took part, but their answers could not be summed"
-    return (
+    return UserError(
         f"{what} within {patience:g} seconds.{said} "
-        "Everything up to the last whole round is kept: bring the sites back and run again to go on from there."
+        "Everything up to the last whole round is kept: bring the sites back and run again to go on from there.",
+        "Too few sites took part." if found < needed else "The sites' answers could not be summed.",
     )

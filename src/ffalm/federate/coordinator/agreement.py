@@ -75,6 +75,7 @@ class Agreement:
             secure=config.secure,
             privacy=None if config.secure is None else config.privacy,
             run=run,
+            sites=() if config.secure is None else self.sites,
             repair=config.repair if config.thresholds_at_sites else None,
             confidence=(config.confidence or 0.5) if config.thresholds_at_sites else 0.5,
             blind=config.blind,

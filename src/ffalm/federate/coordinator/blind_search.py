@@ -64,7 +64,8 @@ def blind_rules(
                 told = " ".join(f"{site}: {reason}." for site, reason in left.reasons.items())
                 raise UserError(
                     f"Too few sites are left to search a blind rule. {told} Everything before is kept: bring them back "
-                    'and run again, or set repair = "single" in federation.toml.'
+                    'and run again, or set repair = "single" in federation.toml.',
+                    "Too few sites are left to search a blind rule.",
                 ) from None
 
 

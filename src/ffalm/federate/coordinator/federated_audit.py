@@ -143,6 +143,8 @@ def audit_config(config: FederationConfig, request: AuditRequest, model: Trained
 class Auditor(Coordinator):
     """A run of no rounds: agree, and score one model."""
 
+    done = "The audit is done."
+
     def __init__(
         self,
         config: FederationConfig,
@@ -156,14 +158,14 @@ class Auditor(Coordinator):
         super().__init__(config, run, sites, owner, pause)
         self._request, self._model = request, model
 
-    def _open(self) -> None:
+    def _begin(self) -> None:
         """Agree on the column's encoding, or take the model's own."""
         if self._model is not None and self._log.agreement() is None:
             own = self._model.description
             table = None if own.preprocessing is None else own.preprocessing.table
             agreed = Agreement(own.task, self._config.data, table, self._config.model, self._config.sites)
             self._log.keep_members(agreed, {}, {})
-        super()._open()
+        super()._begin()
 
     def _fresh(self, done: int) -> dict[str, Tensor]:
         fresh = super()._fresh(done)

@@ -6,10 +6,13 @@ and its result equals that of a run that was never interrupted.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
@@ -18,7 +21,7 @@ from ffalm.engines import Round, Snapshot
 from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
 from ffalm.engines.remote.message import Fact, Sites
 from ffalm.engines.server import ServerContext, rounds
-from ffalm.errors import UserError, require
+from ffalm.errors import NOT_PUBLIC, UserError, require
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.blind_search import blind_rules
 from ffalm.federate.coordinator.federation_answer import read_answer, site_facts, write_answer
@@ -35,7 +38,7 @@ from ffalm.federate.coordinator.introductions import Owner
 from ffalm.federate.coordinator.members import Members
 from ffalm.federate.coordinator.run_continuity import check_unchanged
 from ffalm.federate.coordinator.run_log import RunLog
-from ffalm.federate.coordinator.site_clients import Scores, SiteClients
+from ffalm.federate.coordinator.site_clients import Scores, SiteClients, SiteRequests
 from ffalm.federate.disclosure import Scored
 from ffalm.federate.federation_config import FederationConfig
 from ffalm.federate.peer_versions import keep_versions
@@ -51,7 +54,15 @@ from ffalm.system import toml
 from ffalm.system.files import read_json
 from ffalm.targets.stored_rules import StoredRules
 
+log = logging.getLogger("ffalm.federate")
+
 PAUSE = 3.0  # seconds between two looks for sites that are missing
+
+# What sites are told; their own reasons are added. None names another site.
+_FAILED = "An error at the coordinator, whose administrator can see it in run.log."
+_SEE_LOG = "coordinator/run.log has all of it. The rounds so far are kept: mend the cause and run again to go on."
+_NOT_BEGUN = "The sites could not agree, or too few can take part; the coordinator names no cause at this site."
+_NO_CAUSE = "The coordinator names no cause at this site."
 
 
 def lead(sites: Sites, settings: dict[str, Fact]) -> None:
@@ -97,39 +108,62 @@ def coordinate(
 class Coordinator:
     """One run while it is led."""
 
+    done: ClassVar[str] = "All rounds are done."  # what sites are told at the end
+
     def __init__(self, config: FederationConfig, run: RunFolder, sites: Sites, owner: Owner, pause: float) -> None:
         self._config, self._run, self._sites, self._pause = config, run, sites, pause
         self._privacy = None if config.privacy is None else Mechanism(config.privacy, SystemNoise())
         self._log = RunLog(run, config.sites)
         self._members = Members(sites, config, owner, self._log.say, pause, self._log.run_id())
         self._trained: dict[str, tuple[str, ...]] = {}  # the model's trained parameters, once it is built
+        self._asking: SiteRequests | None = None  # whoever asks the members, once there are any
 
     def run(self) -> Outcome:
-        """Everything from the agreement to the outcome; if it must stop, status.json has the reason."""
-        try:
-            last = self._run.saved_rounds()[-1]
-            self._log.go_back_to(last)
-            self._open()
-            members, config = self._members, self._config
-            kind = SiteClients if config.secure is None else SecureClients
-            fresh = self._fresh(last)
-            clients = kind(self._sites, members, config, fresh, self._trained, self._log.say, self._pause)
-            if isinstance(clients, SecureClients):
-                clients.first = FirstAsked(self._run.path)
-            now, diverged = self._train(clients, self._run.snapshot(last))
-            return self._finish(clients, now, diverged)
-        except UserError as error:
-            self._log.say("stopped", str(error))
-            raise
+        """Everything from the agreement to the outcome; if it must stop, status.json has the reason.
 
-    def _open(self) -> None:
-        """Begin with the members; if that is not possible, tell each connected site why the run ends for it."""
+        Each connected site is told that the run has stopped, or is over.
+        """
         try:
-            self._begin()
+            outcome = self._led()
         except UserError as error:
             self._log.say("stopped", str(error))
-            self._members.dismiss()
+            self._dismiss(_stopped(error, begun=self._asking is not None))
             raise
+        except Exception as error:  # of ours, or of this machine, such as a full disk
+            what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            with suppress(OSError):
+                self._log.say("stopped", f"An unforeseen error ended the run ({what}); {_SEE_LOG}")
+            self._dismiss(_FAILED)
+            raise
+        self._dismiss(outcome.diverged or self.done, over=True)
+        return outcome
+
+    def _led(self) -> Outcome:
+        last = self._run.saved_rounds()[-1]
+        self._log.go_back_to(last)
+        self._begin()
+        members, config = self._members, self._config
+        kind = SiteClients if config.secure is None else SecureClients
+        fresh = self._fresh(last)
+        clients = kind(self._sites, members, config, fresh, self._trained, self._log.say, self._pause)
+        self._asking = clients
+        if isinstance(clients, SecureClients):
+            clients.first = FirstAsked(self._run.path)
+        now, diverged = self._train(clients, self._run.snapshot(last))
+        return self._finish(clients, now, diverged)
+
+    def _dismiss(self, why: str, over: bool = False) -> None:
+        """Tell the sites why the run ends. That they cannot be told changes nothing."""
+        missed = {} if self._asking is None else self._asking.missed
+        judged = {} if self._asking is None else self._asking.quarantined
+        own = dict.fromkeys(judged, f"{why} This site's last answer did not count; the coordinator knows why.")
+        own |= {
+            site: f"{why} This site's last answer is missing ({reason.rstrip('.')})." for site, reason in missed.items()
+        }
+        try:
+            self._members.dismiss(why, own, over)
+        except Exception as error:
+            log.warning("The sites could not be told that the run has ended (%s).", type(error).__name__)
 
     def _begin(self) -> None:
         """Agree, or load the earlier agreement, and wait for the members."""
@@ -261,6 +295,7 @@ class Coordinator:
         if not config.blind or "validation" not in histograms.parts:
             return histograms, None, []
         training = GroupTraining(config, self._run.path, self._sites, members, self._log.say, self._pause)
+        self._asking = training.clients
         self._log.say("groups", f"The sites train a model of the groups, {config.training.rounds} rounds.")
         models = {"model": final.model, "groups": training.run()}
         self._log.say("groups", "The sites count rows for a blind rule.")
@@ -289,6 +324,13 @@ class Coordinator:
             state = privacy.scored(state)
         hidden = self._config.secure is not None
         return tally, {}, state, privacy_notes(privacy.epsilon(state), privacy.settings.delta, hidden)
+
+
+def _stopped(error: UserError, begun: bool) -> str:
+    """What every site may know of an error that stops a run: its public part, if it has one."""
+    if error.public != NOT_PUBLIC:
+        return error.public
+    return _NO_CAUSE if begun else _NOT_BEGUN
 
 
 def federation_outcome(config: FederationConfig, result: Result) -> Outcome:

@@ -85,7 +85,8 @@ class GroupTraining:
         if done.diverged:
             raise UserError(
                 f"The training of the model of the groups, which a blind rule needs, diverged: {done.diverged} Set "
-                'repair = "single" in federation.toml, and run again.'
+                'repair = "single" in federation.toml, and run again.',
+                "The training of the model of the groups diverged.",
             )
         answered = list(clients.scored.sites)
         seen = {"answered": answered, "missed": clients.missed, "quarantined": clients.quarantined}

@@ -41,6 +41,7 @@ class Introductions:
         self.absences = absences
         self.columns: list[str] | None = None  # of which statistics are asked for, once the sites have agreed
         self.nodes: dict[str, int] = {}
+        self.met: dict[int, str] = {}  # every node that has introduced itself, and as which site
         self.told: dict[str, Description] = {}
         self.terms: dict[str, str] = {}  # the key of the terms that a site said to hold
         self.versions: dict[str, str] = {}  # of ffalm at the sites
@@ -148,7 +149,7 @@ class Introductions:
         back = self.nodes.get(site) is None
         if back:
             self._compare_versions(site, printable(str(answer.facts.get("version", "before 0.3"))))
-        self.nodes[site] = node
+        self.nodes[site], self.met[node] = node, site
         self.absences.earlier.pop(site, None)
         self.terms[site] = str(answer.facts.get("terms", ""))
         if back:

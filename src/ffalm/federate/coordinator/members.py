@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -19,7 +19,6 @@ from ffalm.federate.coordinator.waiting import Patience, waiting_for
 from ffalm.federate.federation_config import FederationConfig
 
 _CLOSING = 10.0  # seconds that a site has to confirm why the run has ended
-_NOT_THIS_SITE = "The sites could not agree, or too few can take part; the coordinator names no cause at this site."
 
 
 class Members:
@@ -164,7 +163,7 @@ class Members:
                 f"{' '.join(reasons)} Fix that and run again; what was trained is kept."
             )
         if few:
-            raise UserError(too_few(len(present), rules.min_sites, rules.patience, reasons))
+            raise too_few(len(present), rules.min_sites, rules.patience, reasons)
 
     def _awaited(self, present: Collection[str], few: bool) -> Collection[str]:
         """The members to wait for: not those that are refused.
@@ -190,12 +189,17 @@ class Members:
         here = [site for site in met.nodes if site not in self.refused and (site in self.counts or site in met.told)]
         self._bind([site for site in here if not self._ready(site)])
 
-    def dismiss(self) -> None:
-        """Tell each connected site why the run ends for it, in its own reason alone."""
-        reasons = self.absences.reasons()
-        told = {node: reason for node, (_, reason) in self.absences.unanswered.items()}
-        told |= {node: reasons.get(site, _NOT_THIS_SITE) for site, node in self._met.nodes.items()}
-        asked = {node: Message(facts={"ended": reason}) for node, reason in told.items()}
+    def dismiss(self, why: str, own: Mapping[str, str] | None = None, over: bool = False) -> None:
+        """Tell each connected site why the run ends: its own reason alone, or `why`, which names no site.
+
+        `own` are reasons beside those for which sites are left out. A run that is not `over` may be started again; why
+        one is over is the same for all.
+        """
+        reasons = {} if over else {**(own or {}), **self.absences.reasons()}
+        told = {node: why if over else reason for node, (_, reason) in self.absences.unanswered.items()}
+        told |= {node: reasons.get(site, why) for node, site in self._met.met.items()}
+        here = set(self._sites.present())
+        asked = {node: Message(facts={"ended": told[node], "over": over}) for node in told if node in here}
         if asked:
             self._sites.ask("agree", asked, _CLOSING)
 

@@ -115,7 +115,7 @@ class SiteRequests:
         rules = self._config.rules
         patience = patience or Patience(rules.patience)
         if patience.over:
-            raise UserError(too_few(found, needed, rules.patience, self._reasons()))
+            raise too_few(found, needed, rules.patience, self._reasons())
         what = f"{found} of the {needed} sites needed have answered; waiting for more"
         if found >= needed:
             what = f"The answers of {found} sites could not be summed; waiting for those that did not help"

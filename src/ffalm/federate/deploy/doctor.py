@@ -23,6 +23,7 @@ def examine(folder: FederationFolder | SiteFolder) -> Iterator[Check]:
         yield from _coordinator(folder) if isinstance(folder, FederationFolder) else _site(folder)
     except UserError as error:
         yield Check("settings", "fail", str(error))
+    yield machine_checks.writable(folder.path)
     yield machine_checks.disk(folder.path)
     yield machine_checks.file_limit()
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import ssl
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,6 +66,16 @@ def disk(folder: Path) -> Check:
     if free < _NO_DISK:
         return Check("disk", "fail", f"{told}: make room, at least 1 GB")
     return Check("disk", "warn", f"{told}: make room") if free < _LITTLE_DISK else Check("disk", "ok", told)
+
+
+def writable(folder: Path) -> Check:
+    """Whether this user can write the folder, in which logs and everything of a run are kept."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return Check("writable", "ok", str(folder))
+    except OSError as error:
+        told = f"{folder} ({error.strerror}): run this as the user that owns the folder, on a disk that can be written"
+        return Check("writable", "fail", told)
 
 
 def file_limit() -> Check:

@@ -282,6 +282,11 @@ def _refusal(said: str) -> str | None:
     return next((words for sign, words in _REFUSALS.items() if sign in said), None)
 
 
+def why_unreachable(host: str, port: int) -> str | None:
+    """Why this machine cannot reach a coordinator, in one sentence; None if something answers there."""
+    return None if _answers(host, port) else _obstacle(host, port)
+
+
 def _obstacle(host: str, port: int) -> str:
     """Why this machine cannot reach a coordinator that does not answer, and what to do."""
     proxies = urllib.request.getproxies_environment()

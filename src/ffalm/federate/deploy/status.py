@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ffalm.errors import UserError
 from ffalm.federate.deploy import follow
-from ffalm.federate.deploy.operations import COORDINATOR, CoordinatorProcess, SiteProcess, processes_of
+from ffalm.federate.deploy.operations import COORDINATOR, CoordinatorProcess, SiteProcess, processes_of, why_unreachable
+from ffalm.federate.run_notice import read_notice
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,13 +46,21 @@ def site_seen(site: SiteProcess) -> dict[str, Any]:
         "address": f"{host}:{port}",
         "process": site.process.pid(),
         "log": str(site.process.log),
+        "unreachable": why_unreachable(host, port),
+        "notice": read_notice(site.folder.path),
     }
 
 
 def site_sentence(found: dict[str, Any]) -> str:
     """The same for people."""
     runs = f"runs as process {found['process']}" if found["process"] else "is not running"
-    return f"The site {found['site']} of the coordinator at {found['address']} {runs}; its log is {found['log']}."
+    told = [f"The site {found['site']} of the coordinator at {found['address']} {runs}; its log is {found['log']}."]
+    if found["unreachable"]:
+        again = " A site that runs connects again by itself." if found["process"] else ""
+        told.append(f"The coordinator cannot be reached: {found['unreachable']}{again}")
+    last = found["notice"]
+    told += [f"Last word of a run, {last['time']}: {last['message']}"] if last else []
+    return "\n".join(told)
 
 
 def table(found: dict[str, Any]) -> RenderableType:

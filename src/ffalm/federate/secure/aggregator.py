@@ -6,10 +6,11 @@ It only ever holds public keys, sealed shares, masked words and, at the end, the
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from ffalm.errors import PublicError, UserError, require
+from ffalm.federate.secure.circles import needed, ring
 from ffalm.federate.secure.crypto import KeyPair, digest, valid_public_key
 from ffalm.federate.secure.fixed_point import VectorLayout, Words, added
 from ffalm.federate.secure.misdealing import Misdealing, belong
@@ -21,7 +22,6 @@ from ffalm.federate.secure.protocol import (
     SignedKey,
     apply,
     mask_purpose,
-    needed,
     own_mask,
 )
 from ffalm.federate.secure.shamir import join
@@ -29,7 +29,7 @@ from ffalm.federate.secure.shamir import join
 Revealed = Mapping[int, Mapping[int, bytes]]
 """By the site that reveals them: its share of each site's secret."""
 
-_NO_SECRET = "the shares that it dealt belong to no secret"
+NO_SECRET = "the shares that it dealt belong to no secret"
 
 
 class TooFew(Exception):
@@ -54,27 +54,14 @@ class Aggregator:
 
     @classmethod
     def of(cls, run: str, purpose: str, keys: Mapping[int, SignedKey], neighbours: int, threshold: float) -> Aggregator:
-        """An attempt with these sites, in newly drawn circles."""
-        return cls(run, purpose, keys, ring(sorted(keys), neighbours), threshold)
+        """An attempt with these sites, in circles."""
+        return cls(run, purpose, keys, ring(run, keys, neighbours), threshold)
 
     def circle(self, client: int) -> Circle:
         """What a site is sent at the beginning."""
         peers = {other: self.keys[other] for other in self.neighbours[client]}
         everyone = tuple(sorted(self.keys))
         return Circle(self.run, self.purpose, self.attempt, client, everyone, peers, self._needed(client))
-
-    def circles_with(self, client: int) -> dict[int, Circle]:
-        """Circles that bring a site together with those that are not its neighbours here, for an attempt that ends
-        with their offers.
-
-        A site believes a proof against another only once it has seen that one's signed key under its number.
-        """
-        found, attempt = dict[int, Circle](), secrets.token_hex(16)
-        for other in self.keys.keys() - {client, *self.neighbours[client]}:
-            circle = self.circle(other)
-            peers = dict(list(circle.peers.items())[1:]) | {client: self.keys[client]}
-            found[other] = replace(circle, attempt=attempt, peers=peers)
-        return found
 
     def take(self, client: int, offer: Offer) -> None:
         """Keep a site's offer; raises `UserError` if it is not made for its circle or no other site can use it."""
@@ -143,7 +130,7 @@ class Aggregator:
         """The seed of a site's own mask; if its shares do not give the seed that it announced, the site is named."""
         shares, offer = self._valid_shares(client, revealed, kind=0), self.offers[client]
         if not belong(shares, offer.dealing):
-            self.wrong[client] = _NO_SECRET
+            self.wrong[client] = NO_SECRET
             about = self.run, self.purpose, self.attempt, client, self.keys[client][0]
             self.misdealt[client] = Misdealing(
                 *about, offer.mask_key, offer.min_sites, offer.dealing, offer.signature, shares
@@ -161,7 +148,9 @@ class Aggregator:
             raise TooFew(f"the shares of client {client} do not give its key")
         for other in self.neighbours[client]:
             if other in summed:
-                key = pair.shared(bytes.fromhex(self.offers[other].mask_key), mask_purpose(self.attempt, question))
+                key = pair.shared(
+                    bytes.fromhex(self.offers[other].mask_key), mask_purpose(self.circle(client), question)
+                )
                 apply(total, key, add=other > client)
 
     def _private_key(self, client: int, revealed: Revealed) -> bytes:
@@ -169,7 +158,7 @@ class Aggregator:
         try:
             return join(self._valid_shares(client, revealed, kind=1))
         except PublicError:
-            self.wrong[client] = _NO_SECRET
+            self.wrong[client] = NO_SECRET
             raise TooFew(f"the shares of client {client} do not fit together") from None
 
     def _valid_shares(self, client: int, revealed: Revealed, kind: int) -> dict[int, bytes]:
@@ -193,17 +182,4 @@ class Aggregator:
         return [other for other in sorted({client, *self.neighbours[client]}) if other in there]
 
     def _needed(self, client: int) -> int:
-        return needed(len(self.neighbours[client]) + 1, self.threshold)
-
-
-def ring(clients: Sequence[int], neighbours: int) -> dict[int, tuple[int, ...]]:
-    """Each client's neighbours, in a newly drawn order around a ring; being neighbours is mutual."""
-    count = len(clients)
-    if count <= neighbours + 1:
-        return {client: tuple(other for other in sorted(clients) if other != client) for client in clients}
-    order = list(clients)
-    secrets.SystemRandom().shuffle(order)
-    steps = [step for near in range(1, neighbours // 2 + 1) for step in (-near, near)]
-    return {
-        client: tuple(sorted(order[(place + step) % count] for step in steps)) for place, client in enumerate(order)
-    }
+        return needed(len(self.neighbours[client]) + 1, self.threshold, len(self.keys))

@@ -117,8 +117,8 @@ def _private_state(
     report = RoundReport(sent.round + 1, counts, torch.tensor([True]), None, task)
     still, names = open_entries(algorithm, sent.state, report)
     before = {name: still[name].cpu().double() for name in names}
-    factor = shrinkage(before, moved, share.settings.state_clip)
-    spread = share.settings.of_tallies * share.settings.state_clip
+    bound = share.settings.of_steps(algorithm.step_norm)
+    factor, spread = shrinkage(before, moved, bound), share.settings.of_tallies * bound
     numbers = {f"state's {name!r}": weight * value.cpu().double() for name, value in still.items()}
     for name, start in before.items():
         label = f"state's {name!r}"

@@ -20,7 +20,6 @@ Everything here is arithmetic on plain values; the caller keeps the secrets betw
 from __future__ import annotations
 
 import json
-import math
 import secrets as randomness
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -277,7 +276,7 @@ def mask(kept: Secrets, words: Words, question: str) -> Words:
     total = {name: value.copy() for name, value in words.items()}
     apply(total, own_mask(kept.seed, circle.attempt), add=True)
     for other, public in kept.mask_keys.items():
-        key = pair.shared(bytes.fromhex(public), mask_purpose(circle.attempt, question))
+        key = pair.shared(bytes.fromhex(public), mask_purpose(circle, question))
         apply(total, key, add=circle.client < other)
     return total
 
@@ -325,6 +324,7 @@ def _checked_lists(
     inside, outside = set(summed), set(dropped)
     possible = circle.client in inside and not inside & outside and known <= inside | outside <= set(circle.everyone)
     possible = possible and (len(inside), len(outside)) == (len(summed), len(dropped))
+    possible = possible and not inside & (circle.peers.keys() - known)  # nothing of theirs is masked with this site
     lists = tuple(sorted(inside)), tuple(sorted(outside))
     require_public(
         possible and kept.confirmed in (None, lists),
@@ -357,23 +357,20 @@ def _each(clients: Iterable[int], use: Callable[[int], T]) -> dict[int, T]:
     return found
 
 
-def needed(circle: int, share: float) -> int:
-    """How many of a site's circle, which is its neighbours and itself, must answer to the end; at least two."""
-    return max(2, math.ceil(share * circle - 1e-9))
-
-
 def own_mask(seed: bytes, attempt: str) -> bytes:
     """The key from which a site's own mask is made."""
     return bytes.fromhex(digest(f"ffalm own mask {attempt} ".encode() + seed))
 
 
-def mask_purpose(attempt: str, question: str) -> str:
-    """The purpose of the key from which two sites make their mask; it depends on the question.
+def mask_purpose(circle: Circle, question: str) -> str:
+    """The purpose of the key from which two sites make their mask; it depends on the question, and on who takes part.
 
     A coordinator could ask all sites but one something else, such as to train a model that learns nothing, and so get
-    that site's answer as the sum. Then the masks do not cancel, and it gets noise.
+    that site's answer as the sum. Then the masks do not cancel, and it gets noise. So it does if it tells sites of
+    different attempts: who is whose neighbour follows from who takes part.
     """
-    return f"mask {attempt} {question}"
+    everyone = digest(json.dumps(sorted(circle.everyone)).encode())
+    return f"mask {circle.attempt} {everyone} {question}"
 
 
 def apply(words: Words, key: bytes, add: bool) -> None:

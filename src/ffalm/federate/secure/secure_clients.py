@@ -24,13 +24,14 @@ from torch import Tensor
 from ffalm.engines import Snapshot
 from ffalm.engines.remote.message import Fact, Kind, Message, printable
 from ffalm.engines.remote.round_messages import train_message
-from ffalm.errors import UserError
+from ffalm.errors import PublicError, UserError
 from ffalm.fairness import Tally
 from ffalm.federate.coordinator.histogram_sum import HistogramSum
 from ffalm.federate.coordinator.site_clients import CountRequest, Scores, SiteRequests
 from ffalm.federate.coordinator.waiting import Patience
 from ffalm.federate.disclosure import Scored
-from ffalm.federate.secure.aggregator import Aggregator, TooFew
+from ffalm.federate.secure.aggregator import NO_SECRET, Aggregator, TooFew
+from ffalm.federate.secure.circles import needed
 from ffalm.federate.secure.crypto import valid_public_key
 from ffalm.federate.secure.first_asked import FirstAsked
 from ffalm.federate.secure.fixed_point import Words
@@ -48,7 +49,6 @@ from ffalm.federate.secure.payload import (
     score_layout,
 )
 from ffalm.federate.secure.protocol import Circle, Offer, SignedKey
-from ffalm.federate.secure.protocol import needed as needed_of
 from ffalm.federate.secure.requested_sum import Sum
 from ffalm.federate.secure.secure_answers import revealed_shares, unusable_clients
 from ffalm.federate.secure.secure_settings import Secure
@@ -160,6 +160,8 @@ class SecureClients(SiteRequests):
         members = list(wanted) if asking.whole else list(self._seen.counts)
         asked = [site for site in wanted if site in members]
         self.missed, self.quarantined = {}, {}
+        for proof in self.first.proofs(asking.purpose):  # of a sum that was begun before this coordinator
+            self._quarantine(Misdealing.from_text(proof).name, NO_SECRET)
         patience: Patience | None = None
         while True:
             revealed, before = self.first.summed(asking.purpose), len(self.quarantined)
@@ -168,7 +170,7 @@ class SecureClients(SiteRequests):
             if found is not None:
                 return found
             if self.quarantined.keys() >= set(members) or (asking.whole and self.quarantined):
-                raise UserError(self._nobody())
+                raise UserError(self._nobody(), "The sites' answers could not be summed.")
             if len(self.quarantined) == before:  # otherwise those that are left may be enough
                 patience = self._wait(patience, self._found, len(asked) if asking.whole else self._least(asked))
             asked = members
@@ -221,12 +223,11 @@ class SecureClients(SiteRequests):
         return total, summed
 
     def _prove(self, gathering: Aggregator) -> None:
-        """Keep proofs of wrong dealing, and let the sites that have not met the dealers meet them."""
+        """Keep proofs of wrong dealing."""
         known = {Misdealing.from_text(text).client for text in self.first.proofs(gathering.purpose)}
         for dealer, proof in gathering.misdealt.items():
             if dealer not in known:
                 self.first.prove(gathering.purpose, [proof.to_text()])
-            self._answers("secure", self._offering(gathering.circles_with(dealer)))
 
     def _offering(self, circles: Mapping[int, Circle]) -> dict[str, Message]:
         """Questions for an offer to each circle."""
@@ -384,7 +385,7 @@ class SecureClients(SiteRequests):
     def _least(self, asked: Sequence[str]) -> int:
         """The fewest sites in a sum: what the rules require, and enough to complete it."""
         circle = min(len(asked), self._secure.neighbours + 1)
-        return max(min(self._config.rules.min_sites, len(asked)), needed_of(circle, self._secure.threshold))
+        return max(min(self._config.rules.min_sites, len(asked)), needed(circle, self._secure.threshold, len(asked)))
 
     def _named(self, clients: Collection[int]) -> dict[int, str]:
         return {client: self._config.sites[client] for client in sorted(clients)}
@@ -398,7 +399,7 @@ class SecureClients(SiteRequests):
 
     def _check(self, right: bool, part: str) -> None:
         if not right:
-            raise UserError(
+            raise PublicError(
                 f"The sites' answers add up to other {part} rows than they agreed to have, and secure sums do not show "
                 "whose are wrong: let every site check that its file is the one it agreed with, and run again."
             )

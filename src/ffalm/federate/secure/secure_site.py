@@ -22,6 +22,7 @@ from ffalm.errors import PublicError, UserError, require_public
 from ffalm.federate.answer_ledger import AnswerLedger, digest
 from ffalm.federate.disclosure import Disclosed
 from ffalm.federate.keys import SECRETS, Signer, forget_secrets
+from ffalm.federate.secure.circles import needed, ring
 from ffalm.federate.secure.crypto import KeyPair
 from ffalm.federate.secure.fixed_point import OutOfRange, VectorLayout, Words
 from ffalm.federate.secure.histogram_payload import MOST_BITS, histogram_numbers, with_histograms
@@ -46,7 +47,6 @@ from ffalm.federate.secure.protocol import (
     confirm,
     introduced,
     mask,
-    needed,
     offer,
     reveal,
 )
@@ -88,9 +88,15 @@ class SecureSite:
             circle.run == self.terms.run and circle.client == self.terms.client,
             "The coordinator asks for a secure sum of another run or site.",
         )
+        everyone, names = set(circle.everyone), dict(enumerate(self.terms.sites))
+        stated = {self.terms.client: self.signer.name} | {other: name for other, (name, _, _) in circle.peers.items()}
         require_public(
-            circle.threshold >= needed(size, self.secure.threshold)
-            and size >= min(len(circle.everyone), self.secure.neighbours + 1),
+            stated.keys() <= everyone <= names.keys() and all(names[client] == stated[client] for client in stated),
+            "The coordinator lists other sites, or other numbers of them, than was agreed.",
+        )
+        require_public(
+            circle.threshold >= needed(size, self.secure.threshold, len(everyone))
+            and circle.peers.keys() == set(ring(circle.run, everyone, self.secure.neighbours)[circle.client]),
             f"A secure sum with {size} sites of which {circle.threshold} must answer hides less than was agreed.",
         )
         self.check_size(size)
@@ -384,6 +390,6 @@ def _dishonest(asked: Message, circle: Circle, site: SecureSite) -> dict[int, st
 
 def _offered(vault: SecretStore, circle: str, site: SecureSite) -> dict[str, Fact]:
     kept, made = offer(site.checked(Circle.from_text(circle)), vault.pair(), site.signer, site.min_sites)
-    site.ledger.numbered({client: name for client, (name, _, _) in kept.circle.peers.items()})
+    site.ledger.numbered(dict(enumerate(site.terms.sites)))
     vault.keep(kept)
     return {"offer": made.to_text()}

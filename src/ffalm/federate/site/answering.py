@@ -24,6 +24,7 @@ from ffalm.federate.federation_config import SiteConfig
 from ffalm.federate.histogram_bytes import packed_histograms
 from ffalm.federate.keys import NodeSigner
 from ffalm.federate.peer_versions import keep_versions
+from ffalm.federate.run_notice import keep_notice
 from ffalm.federate.secure.secure_site import (
     SecretStore,
     SecureSite,
@@ -107,10 +108,10 @@ class LocalSite:
         """
         facts: dict[str, Fact] = {"name": self._config.name}
         if "refused" in asked.facts:
-            log.warning("The federation goes on without this site: %s", printable(str(asked.facts["refused"])))
+            self._notice(f"The federation goes on without this site: {printable(str(asked.facts['refused']))}")
             return Message(facts=facts)
         if "ended" in asked.facts:
-            log.warning("The coordinator has stopped the run: %s", printable(str(asked.facts["ended"])))
+            self._end(printable(str(asked.facts["ended"])), over=bool(asked.facts.get("over")))
             return Message(facts=facts)
         try:
             terms = self._acceptable(SiteTerms.from_text(str(asked.facts.get("terms", ""))))
@@ -118,10 +119,25 @@ class LocalSite:
             if self._run() != terms.run:
                 SecretStore(self._folder).end()  # secrets of a run whose end this site missed
             self._cache.keep_terms(terms, self._min_group(terms.min_group))
-            log.warning("This site takes part in the run %r of %r.", terms.run, terms.task.name)
+            self._notice(f"This site takes part in the run {terms.run!r} of {terms.task.name!r}.")
             return Message({"counts": _counts(parts, terms.task, self._min_group(terms.min_group))}, facts)
         except UserError as error:
             return Message(facts={**facts, "misfit": self._misfit(error)})
+
+    def _end(self, why: str, over: bool) -> None:
+        """Note that a run has stopped, or is over for good; then its secrets of secure sums are of no more use."""
+        if over:
+            SecretStore(self._folder).end()
+            self._notice(f"The run is over: {why} This site may be stopped, or left running for the next run.")
+        else:
+            self._notice(
+                f"The coordinator has stopped the run: {why} It may be started again: leave this site running."
+            )
+
+    def _notice(self, sentence: str) -> None:
+        """Log what happens to this site in a run, and keep it for `ffalm federate status`."""
+        log.warning("%s", sentence)
+        keep_notice(self._folder, sentence)
 
     def train(self, asked: Message) -> Message:
         """Score the received model on the validation rows, then train it; the answer has both results."""
