@@ -60,7 +60,7 @@ PAUSE = 3.0  # seconds between two looks for sites that are missing
 
 # What sites are told; their own reasons are added. None names another site.
 _FAILED = "An error at the coordinator, whose administrator can see it in run.log."
-_SEE_LOG = "coordinator/run.log has all of it. The rounds so far are kept: mend the cause and run again to go on."
+_SEE_LOG = "coordinator/run.log has all of it. The rounds so far are kept: fix the cause and run again to go on."
 _NOT_BEGUN = "The sites could not agree, or too few can take part; the coordinator names no cause at this site."
 _NO_CAUSE = "The coordinator names no cause at this site."
 
