@@ -187,12 +187,13 @@ def objective_gradients(
     values, slopes = algorithm.objective_slopes(batch, state)
     vectors = []
     for slope in slopes:
-        found = torch.autograd.grad(
+        by_parameter = torch.autograd.grad(
             logits if by_outputs else losses, parameters, slope, retain_graph=True, allow_unused=True
         )
-        vectors.append(
-            [torch.zeros_like(like) if one is None else one for like, one in zip(parameters, found, strict=True)]
-        )
+        vectors.append([
+            torch.zeros_like(parameter) if gradient is None else gradient
+            for parameter, gradient in zip(parameters, by_parameter, strict=True)
+        ])  # fmt: skip
     return values, vectors
 
 
