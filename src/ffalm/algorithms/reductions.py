@@ -51,7 +51,7 @@ class Reductions(MeasuredRates):
     constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
     multiplier: float | None = setting(
         None,
-        "Fixed multiplier of the first of two groups' rate minus the second's: below 0 raises the first. None: learned.",
+        "Fixed multiplier of the first group's rate minus the second's; below 0 raises the first. None: it is learned.",
     )
     tolerance: float = setting(0.0, "Largest gap that is allowed.", least=0)
     dual_lr: float = setting(0.3, "Step size of the exponentiated gradient.", least=0)
