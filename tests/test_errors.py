@@ -35,6 +35,21 @@ def test_a_name_is_suggested_whatever_its_case() -> None:
     assert "did you mean 'ffalm'?" in str(unknown("algorithm", "FFALM", ["fedavg", "ffalm"]))
 
 
+@pytest.mark.parametrize(
+    ("given", "known", "meant"),
+    [
+        ("demographic_parity", ("dpd", "eod", "accuracy_parity"), "dpd"),
+        ("demographic_parity", ("dp", "eo"), "dp"),
+        ("equal_opportunity_difference", ("dpd", "eod"), "eod"),
+        ("sensitive_features", ("label", "group"), "group"),
+        ("group", ("group", "sensitive"), "group"),
+    ],
+)
+def test_what_others_call_a_thing_is_taken_for_our_name_of_it(given: str, known: tuple[str, ...], meant: str) -> None:
+    """The nearest spelling of demographic_parity is accuracy_parity, another metric."""
+    assert f"did you mean {meant!r}?" in str(unknown("metric", given.upper(), known))
+
+
 def test_nothing_is_offered_where_nothing_is_known() -> None:
     assert str(unknown("setting", "x", [])) == "There is no setting 'x': there are none."
 

@@ -13,7 +13,7 @@ import pytest
 import sklearn
 import torch
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, PredefinedSplit, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
@@ -207,6 +207,22 @@ def test_it_works_in_pipelines_and_cross_validation_with_routed_groups(people: p
             params={"groups": people["sex"]}, error_score="raise",
         )  # fmt: skip
     assert scores.min() > 0.7
+
+
+def test_a_search_scores_the_thresholds_of_groups_if_groups_are_routed_to_score(people: pd.DataFrame) -> None:
+    x, y, sex = features(people), people["approved"], people["sex"]
+    early = people.index < len(people) // 2
+    settings: dict[str, Any] = {**QUICK, "target": "dpd <= 0.1", "rounds": 10}
+    alone = FairFederatedClassifier("fedavg", **settings).fit(x[early], y[early], groups=sex[early])
+    shares = [np.mean(alone.predict(x[~early], groups) == y[~early]) for groups in (sex[~early], None)]
+    assert shares[0] != shares[1]
+
+    rows = PredefinedSplit(np.where(early, -1, 0))
+    with sklearn.config_context(enable_metadata_routing=True):
+        for requested, share in zip((True, False), shares, strict=True):
+            model = clone(alone).set_fit_request(groups=True).set_score_request(groups=requested)
+            search = GridSearchCV(model, {"rounds": [10]}, cv=rows, refit=False).fit(x, y, groups=sex)
+            assert search.cv_results_["mean_test_score"][0] == share
 
 
 @pytest.mark.parametrize(

@@ -354,3 +354,20 @@ def test_a_label_that_the_task_lacks_is_named(labels: list[int], wrong: int) -> 
     rows = Examples(torch.zeros(3, 2), torch.tensor(labels), torch.tensor([0, 1, 0]))
     with pytest.raises(UserError, match=f"has the label {wrong}, but the task 'two' has 2 labels"):
         Federation((rows,), None, None, Task("two", label_names=("0", "1"), group_names=("0", "1")))
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "words"),
+    [
+        ("census", {"n_clients": 3}, "no argument of load 'n_clients': did you mean 'clients'?"),
+        ("census", {"random_state": 3}, "no argument of load 'random_state': did you mean 'seed'?"),
+        ("frame", {"label": "y", "sensitive_features": "g"}, "'sensitive_features': did you mean 'group'?"),
+    ],
+)
+def test_an_argument_as_other_libraries_call_it_is_answered_with_ours(
+    data: str, settings: dict[str, Any], words: str
+) -> None:
+    """Not with the settings of the source, among which it is not."""
+    given: Any = pd.DataFrame({"y": [0, 1], "g": ["a", "b"]}) if data == "frame" else data
+    with pytest.raises(UserError, match=words.replace("?", r"\?")):
+        ffalm.load(given, **settings)

@@ -60,6 +60,23 @@ def test_a_worker_raises_a_plugins_error_with_its_line_and_any_other_as_it_is(tm
         raise ValueError("ours")
 
 
+def test_an_entry_that_a_client_was_not_sent_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "unsent.py").write_text(
+        "class Own:\n    broadcasts = ()\n    def objective(self, batch, state):\n        return state['dual']\n"
+        "    def project(self, state):\n        return state['dual']\n"
+    )
+    import_plugin(tmp_path / "unsent.py")
+    (name,) = (name for name in sys.modules if name.startswith("ffalm_plugin_unsent"))
+    own = sys.modules[name].Own()
+    with (
+        pytest.raises(UserError, match=r"'dual'\. Clients receive those entries .* `broadcasts` names: none\.$"),
+        attributed(),
+    ):
+        own.objective(None, {})
+    with pytest.raises(UserError, match=r"unsent\.py: 'dual'\.$"), attributed():
+        own.project({})
+
+
 def test_another_process_is_told_which_files_to_import(tmp_path: Path) -> None:
     (tmp_path / "listed.py").write_text("")
     import_plugin(tmp_path / "listed.py")

@@ -371,3 +371,9 @@ def test_a_model_that_gives_no_tensor_is_refused() -> None:
 def test_what_on_round_does_with_its_record_leaves_the_history_alone() -> None:
     result = ffalm.simulate(ffalm.FedAvg(), federation(), rounds=2, on_round=lambda record: record.clear())
     assert [record["round"] for record in result.history] == [1, 2]
+
+
+def test_what_is_no_federation_is_named() -> None:
+    given: Any = "census"
+    with pytest.raises(UserError, match=r"such as `ffalm.load\(...\)` returns, .* got 'census'"):
+        ffalm.simulate("ffalm", given)

@@ -72,8 +72,8 @@ __all__ = [
     "sweep",
 ]  # fmt: skip
 
-_ROOMS = ("algorithms", "fairness", "metrics")  # modules; calling `ffalm.algorithms()` lists the registered algorithms
-_HOMES = {
+_MODULES = ("algorithms", "fairness", "metrics")  # calling `ffalm.algorithms()` lists the registered algorithms
+_MODULE_OF_NAMES = {
     "algorithms": (
         "AFL", "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Batch", "FairALM", "FairFed", "FedAdam",
         "FedAvg", "FedAvgM", "FedFB", "FedGFT", "FedMinMax", "FedProx", "Lagrangian", "Measure", "ModelVector",
@@ -107,11 +107,11 @@ _HOMES = {
 if not typing.TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name: str) -> typing.Any:
-        if name in _ROOMS:
+        if name in _MODULES:
             return importlib.import_module(f"ffalm.{name}")
-        for home, names in _HOMES.items():
+        for module, names in _MODULE_OF_NAMES.items():
             if name in names:
-                globals()[name] = value = getattr(importlib.import_module(f"ffalm.{home}"), name)
+                globals()[name] = value = getattr(importlib.import_module(f"ffalm.{module}"), name)
                 return value
         raise AttributeError(f"module 'ffalm' has no attribute {name!r}")
 

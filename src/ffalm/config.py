@@ -182,13 +182,13 @@ def parse(settings: Mapping[str, Any]) -> StudyConfig:
     plugins = [Path(name) for name in settings.get("plugins", ())]
     for path in plugins:
         import_plugin(path)
-    data, cut = source_of(section(settings, "data")), section(settings, "partition")
-    for name in ("clients", "alpha") if getattr(data, "owner", None) is not None and "kind" not in cut else ():
+    data, division = source_of(section(settings, "data")), section(settings, "partition")
+    for name in ("clients", "alpha") if getattr(data, "owner", None) is not None and "kind" not in division else ():
         require(
-            name not in cut,
+            name not in division,
             f"The setting 'data.owner' says who the clients are: leave 'partition.{name}' out, or set partition.kind.",
         )
-    partition, alphas = partitions_of({**owners_partition(data, cut), **cut})
+    partition, alphas = partitions_of({**owners_partition(data, division), **division})
     algorithms = section(settings, "algorithms")
     return build(
         StudyConfig,

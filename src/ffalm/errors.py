@@ -16,11 +16,15 @@ from typing import Any, ClassVar, TypeVar
 #: What a site sends of an error that has no public part.
 NOT_PUBLIC = "The reason may name local data, so it is in the site's own log only."
 
-#: What other libraries call things, and our word.
+#: What others call things, and our words, of which the first that is known is meant.
 _ELSEWHERE = {
-    "epochs": "local_epochs", "group": "sensitive", "l2": "weight_decay", "learning_rate": "lr",
-    "max_grad_norm": "clip", "n_clients": "clients", "n_rounds": "rounds", "num_clients": "clients",
-    "num_rounds": "rounds", "random_state": "seed",
+    "demographic_parity": ("dpd", "dp"), "demographic_parity_difference": ("dpd", "dp"),
+    "disparate_impact": ("impact_ratio",), "epochs": ("local_epochs",), "equal_opportunity": ("eod", "eo"),
+    "equal_opportunity_difference": ("eod", "eo"), "equalised_odds": ("equalized_odds", "odds"),
+    "equalized_odds_difference": ("equalized_odds", "odds"), "group": ("sensitive",), "l2": ("weight_decay",),
+    "learning_rate": ("lr",), "max_grad_norm": ("clip",), "n_clients": ("clients",), "n_rounds": ("rounds",),
+    "num_clients": ("clients",), "num_rounds": ("rounds",), "random_state": ("seed",), "sensitive": ("group",),
+    "sensitive_features": ("group", "sensitive"), "statistical_parity": ("dpd", "dp"),
 }  # fmt: skip
 
 _LONGEST_VALUE = 100
@@ -61,12 +65,17 @@ def unknown(kind: str, name: Any, known: Iterable[str]) -> UserError:
     names = sorted(known)
     folded = {one.casefold(): one for one in names}
     given = name[:_LONGEST_VALUE].casefold() if isinstance(name, str) else ""
-    meant = _ELSEWHERE.get(given, given)
-    near = [meant] if meant in folded else difflib.get_close_matches(given, folded, n=1, cutoff=0.5)
+    meant = given if given in folded else meant_by(given, folded)
+    near = difflib.get_close_matches(given, folded, n=1, cutoff=0.5) if meant is None else [meant]
     mark = "; " if any("," in one for one in names) else ", "
     hint = f"did you mean {folded[near[0]]!r}?" if near else f"choose one of {mark.join(names)}."
     hint = hint if names else "there are none."
     return UserError(f"There is no {kind} {short_repr(name)}: {hint}")
+
+
+def meant_by(name: str, known: Collection[str]) -> str | None:
+    """The known name of what others call `name`, None if there is none."""
+    return next((ours for ours in _ELSEWHERE.get(name, ()) if ours in known), None)
 
 
 def require_known(kind: str, known: Collection[str], *names: Any) -> None:

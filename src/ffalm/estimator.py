@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from contextlib import suppress
 from numbers import Integral, Real
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -100,6 +100,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     answer_ : the `FairAnswer` to the target, None without one
     result_ : the `Result` of the run without a target, None with one
     """
+
+    #: Metadata routing gives `score` no groups unless asked: a search whose `fit` takes them need not name both.
+    __metadata_request__score: ClassVar = {"groups": False}
 
     def __init__(
         self,
@@ -215,6 +218,12 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """P(class) of each row by the model alone, whatever the thresholds; columns are in the order of `classes_`."""
         return self._logits(X)[0].softmax(-1).numpy()
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:  # noqa: N803
+        """The accuracy of `predict(X, groups)`."""
+        from sklearn.metrics import accuracy_score
+
+        return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
     def _seed(self) -> int:
         whole = isinstance(self.random_state, int | np.integer)

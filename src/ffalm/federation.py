@@ -19,7 +19,7 @@ from ffalm.data.array_parts import read_parts, warn_of_scale
 from ffalm.data.compact_features import measured, row_bytes
 from ffalm.data.row_views import ClientRows, RowView, row_views_of
 from ffalm.data.types import Dataset, Examples, Source, Task
-from ffalm.errors import UserError, require, require_known, short_repr
+from ffalm.errors import UserError, meant_by, require, require_known, short_repr, unknown
 from ffalm.frame_html import frame_html
 from ffalm.partition import Kind, Partition
 from ffalm.settings import build
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _HASHED_BYTES = 2**28  # of a tensor, for its fingerprint
 _COLUMNS = ("x", "y", "group")
+_OF_LOAD = ("clients", "alpha", "partition", "min_rows", "leave_out", "seed")  # arguments that no source has
 
 Arrays = tuple[Any, Any, Any]
 """(x, y, group) as numpy arrays, torch tensors or lists."""
@@ -307,6 +308,7 @@ def load(
     The partition is "plain" unless given, and "silos" if an `owner` column says which client owns a row; then
     `leave_out` names one whose rows are all kept for the test part: what would a site see that did not train?
     """
+    _refuse_others_names("argument of load", settings, _OF_LOAD)  # or a source's settings alone would be suggested
     origin = _source(name, settings)
     kind = owners_partition(origin) if partition is None else {"kind": partition}
     cut = {**kind, "clients": clients, "alpha": alpha, "leave_out": leave_out}
@@ -333,8 +335,16 @@ def _source(name: Any, settings: Mapping[str, Any]) -> Source:
             f"Give a data source by its name, or a table by its path or as a data frame; got {short_repr(name)}."
         )
     for role in ("label", "group"):
+        _refuse_others_names("setting of a data frame", settings, (role,))
         require(role in settings, f"A data frame needs the setting {role!r}: name its {role} column.")
     return cast(Source, build(FrameTable, {**settings, "frame": frame}, "data frame"))
+
+
+def _refuse_others_names(kind: str, settings: Mapping[str, Any], ours: tuple[str, ...]) -> None:
+    """Refuse a setting by which others mean one of ours."""
+    for name in settings:
+        if meant_by(name, ours) is not None:
+            raise unknown(kind, name, ours)
 
 
 def _without_silo(dataset: Dataset, partition: Partition, seed: int) -> Federation:

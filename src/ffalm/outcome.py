@@ -61,6 +61,12 @@ class Outcome:
     kept: int | None = None  # the round whose model was scored, None where it was the last
     place: str = "."  # the run's folder within the study's
 
+    def __repr__(self) -> str:
+        figures = [f"{name}={self.test[name]:.4f}" for name in HEADLINE if name in self.test]
+        skew = [] if self.alpha is None else [f"alpha={self.alpha:g}"]
+        ended = [] if self.diverged is None else ["diverged"]
+        return f"Outcome({', '.join([self.label, *skew, f'seed={self.seed}', *figures, *ended])})"
+
     @property
     def scored_round(self) -> Record:
         """The record of the round whose model was scored; empty without a history."""

@@ -9,11 +9,13 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from ffalm.errors import UserError, require
 from ffalm.system.files import reason
 
 _PREFIX = "ffalm_plugin_"
+_ON_CLIENTS = ("objective", "objectives", "prepare", "slopes", "drift", "finish")  # hooks that read what was sent
 
 
 def import_plugin(path: Path) -> None:
@@ -51,8 +53,19 @@ def blamed(error: BaseException) -> UserError | None:
     for frame in reversed(list(traceback.walk_tb(error.__traceback__))):
         if str(frame[0].f_globals.get("__name__", "")).startswith(_PREFIX):
             where = f"line {frame[1]} of the plugin {frame[0].f_code.co_filename}"
-            return UserError(f"{type(error).__name__} in {where}: {str(error).rstrip('.')}.")
+            return UserError(
+                f"{type(error).__name__} in {where}: {str(error).rstrip('.')}.{_of_state(error, frame[0])}"
+            )
     return None
+
+
+def _of_state(error: BaseException, frame: FrameType) -> str:
+    """What an entry that a hook on a client did not find in its state may lack: a name in `broadcasts`."""
+    names = getattr(frame.f_locals.get("self"), "broadcasts", None)
+    if names is None or not isinstance(error, KeyError) or frame.f_code.co_name not in _ON_CLIENTS:
+        return ""
+    listed = ", ".join(map(str, names)) or "none"
+    return f" Clients receive those entries of state and vectors that `broadcasts` names: {listed}."
 
 
 @contextmanager

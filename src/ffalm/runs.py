@@ -294,9 +294,9 @@ def _scored(job: Job, federation: Federation, history: list[Record], final: Snap
             return evaluate_with_scores(module, examples.to(job.spec.device), federation.task)
 
     parts = {"validation": federation.validation, "test": federation.test}
-    shared = {name: scored(part) for name, part in parts.items() if part is not None}
-    own = {"validation": federation.own_parts("validation"), "test": federation.own_parts("test")}
-    tally = shared["test"][0] if "test" in shared else None
+    shared_parts = {name: scored(part) for name, part in parts.items() if part is not None}
+    own_parts = {"validation": federation.own_parts("validation"), "test": federation.own_parts("test")}
+    tally = shared_parts["test"][0] if "test" in shared_parts else None
     tallies, histograms = zip(*map(scored, federation.clients), strict=True)
     names = federation.task.label_names, federation.task.group_names
     return Result(
@@ -314,9 +314,9 @@ def _scored(job: Job, federation: Federation, history: list[Record], final: Snap
         scores={
             # of clients' rows and without noise: an answer that rested on them would spend a budget nobody counts
             **({"training": reduce(add, histograms)} if job.privacy is None else {}),
-            **{name: one for name, (_, one) in shared.items()},
+            **{name: one for name, (_, one) in shared_parts.items()},
         },
-        client_scores={name: [scored(one)[1] for one in each] for name, each in own.items() if each is not None},
+        client_scores={name: [scored(one)[1] for one in each] for name, each in own_parts.items() if each is not None},
         group_names=federation.task.group_names,
         description=description_of(job),
         factory=job.spec.model,

@@ -164,7 +164,11 @@ def simulate(
         f"Give a Federation, or a list with one per seed; got {type(federation).__name__}.",
     )
     federations = [federation] * len(seeds) if isinstance(federation, Federation) else listed(federation)
-    require(all(isinstance(one, Federation) for one in federations), "Give a Federation, or a list with one per seed.")
+    other = next((one for one in federations if not isinstance(one, Federation)), None)
+    require(
+        other is None,
+        f"Give a Federation, such as `ffalm.load(...)` returns, or a list with one per seed; got {short_repr(other)}.",
+    )
     require(on_round is None or callable(on_round), "`on_round` must be a function that takes a record.")
     require(
         threads is None or (type(threads) is int and 1 <= threads <= _MOST_THREADS),

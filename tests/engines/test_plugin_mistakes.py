@@ -195,3 +195,50 @@ def test_what_a_hook_returns_is_checked_under_privacy_before_it_is_used(body: di
 )
 def test_what_a_hook_must_give_is_told(body: dict[str, Any], told: str) -> None:
     assert told in refusal(**body)
+
+
+def kept(own: Any, uploads: Any) -> dict[str, Any]:
+    """Returned by `finish`, with None for a vector."""
+
+    def finish(_: Any, weights: ModelVector, *rest: Any) -> Any:
+        return tuple(
+            {name: weights if value is None else value for name, value in part.items()} for part in (own, uploads)
+        )
+
+    return {"client_vectors": ("slope",), "finish": finish}
+
+
+def stepped(given: Any) -> dict[str, Any]:
+    return {"server_vectors": ("velocity",), "server_step": lambda _, model, *rest: given(model)}
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"start": lambda _, task, counts: {"q": 1.0}}, "dict of tensors; got 'q' of type float"),
+        ({"own_state": lambda _, task, counts: {"q": 1.0}}, "`own_state` of Own returns must be a dict of tensors"),
+        ({"own_state": lambda _, task, counts: None}, "`own_state` of Own returns must be a dict of tensors; got None"),
+        ({"drift": lambda _, weights, sent, own: 0.5}, "`drift` of Own must return a ModelVector or None; got float"),
+        ({"client_vectors": ("slope",), "finish": lambda _, *given: None}, "`finish` of Own must return two dicts"),
+        (kept({"slope": 1.0}, {}), "a dict of ModelVectors for `client_vectors`; got {'slope': float}"),
+        (kept({"other": None}, {}), "returns the vectors 'other', which `client_vectors` does not name"),
+        (kept({}, {"more": None}), "returns the vectors 'more', which `uploads` does not name"),
+        ({**kept({}, {}), "uploads": ("more",)}, "does not return 'more', which `uploads` names"),
+        ({"server_vectors": ("velocity",), "start_vectors": lambda _, model: model.zeros()}, "`start_vectors` of Own"),
+        (stepped(lambda model: model), "`server_step` of Own must return the next model, a ModelVector, and a dict"),
+        (stepped(lambda model: (model, {})), "does not return 'velocity', which `server_vectors` names"),
+        (stepped(lambda model: (model.map(torch.sum), {})), "must return a model of the shapes [("),
+        (
+            {
+                "uploads": ("more",),
+                "finish": lambda _, weights, sent, own, steps, lr: ({}, {"more": weights}),
+                "weigh_uploads": lambda _, weights, state: None,
+            },
+            "`weigh_uploads` of Own must return a dict",
+        ),
+    ],
+)
+def test_what_a_hook_must_give_is_told_by_every_engine(body: dict[str, Any], told: str, engine: str) -> None:
+    """Otherwise the error is raised in our code and shown as a bug of ours."""
+    assert told in refusal(engine, **body)

@@ -19,7 +19,7 @@ from ffalm.errors import UserError
 from ffalm.models import CNN, MLP
 from ffalm.simulation import ArchitectureFactory, placed
 from ffalm.studies import execution
-from ffalm.studies.execution import _cut, execute, plan_execution, resumable
+from ffalm.studies.execution import _calls, execute, plan_execution, resumable
 from ffalm.studies.grid import plans, run_of
 from ffalm.system import hardware
 
@@ -28,10 +28,10 @@ SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition":
 
 def test_runs_that_can_be_computed_together_are_split_only_to_keep_processes_busy() -> None:
     grid = plans(parse({**SMALL, "seeds": [0, 1, 2], "algorithms": {"fedavg": {}}}))
-    assert [len(task) for task in _cut(grid, together=Together.NONE, processes=2)] == [1] * 6
-    assert [len(task) for task in _cut(grid, together=Together.CLIENTS, processes=2)] == [3, 3]
-    assert [len(task) for task in _cut(grid, together=Together.CLIENTS, processes=4)] == [2, 2, 1, 1]
-    tasks = _cut(grid, together=Together.CLIENTS, processes=64)
+    assert [len(task) for task in _calls(grid, together=Together.NONE, processes=2)] == [1] * 6
+    assert [len(task) for task in _calls(grid, together=Together.CLIENTS, processes=2)] == [3, 3]
+    assert [len(task) for task in _calls(grid, together=Together.CLIENTS, processes=4)] == [2, 2, 1, 1]
+    tasks = _calls(grid, together=Together.CLIENTS, processes=64)
     assert sorted(plan.folder_name for task in tasks for plan in task) == sorted(plan.folder_name for plan in grid)
 
 
@@ -39,13 +39,13 @@ def test_runs_that_differ_in_settings_of_the_server_alone_are_computed_together(
     knobs = {f"l-{value}": {"name": "lagrangian", "tolerance": value} for value in (0.0, 0.05, 0.1)}
     other = {"trained": {"name": "lagrangian", "measured": "train"}}
     grid = plans(parse({**SMALL, "partition": {}, "seeds": [0, 1], "algorithms": {**knobs, **other}}))
-    assert [len(task) for task in _cut(grid, together=Together.CLIENTS, processes=1)] == [6, 2]
-    assert [len(task) for task in _cut(grid, together=Together.CLIENTS, processes=2)] == [3, 3, 2]
+    assert [len(task) for task in _calls(grid, together=Together.CLIENTS, processes=1)] == [6, 2]
+    assert [len(task) for task in _calls(grid, together=Together.CLIENTS, processes=2)] == [3, 3, 2]
 
 
 def test_algorithms_of_one_seed_and_skew_are_computed_together_where_an_engine_takes_steps_for_all_of_them() -> None:
     several: dict[str, Any] = {"fedavg": {}, "fpfl": {}, "ffalm": {}}
-    tasks = _cut(plans(parse({**SMALL, "seeds": [0, 1], "algorithms": several})), Together.SEED, processes=1)
+    tasks = _calls(plans(parse({**SMALL, "seeds": [0, 1], "algorithms": several})), Together.SEED, processes=1)
     assert [len(task) for task in tasks] == [3, 3, 3, 3]
     assert all(len({(plan.alpha, plan.seed) for plan in task}) == 1 for task in tasks)
 

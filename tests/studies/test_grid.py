@@ -15,7 +15,7 @@ from ffalm.config import parse
 from ffalm.errors import UserError
 from ffalm.outcome import LeftOut
 from ffalm.studies.execution import plan_execution
-from ffalm.studies.grid import _state, drop_incompatible, forget_changed_data, plans, run_of
+from ffalm.studies.grid import _state_of_files, drop_incompatible, forget_changed_data, plans, run_of
 
 SETTINGS: dict[str, Any] = {"seeds": 1, "clients": 2, "rounds": 1, "target": None, "engine": "loop", "model": "linear"}
 SMALL: dict[str, Any] = {"data": {"source": "census", "rows": 600}, "partition": {"clients": 3, "alpha": [1.0, 5.0]}}
@@ -39,12 +39,12 @@ def test_files_in_the_folder_of_a_source_are_looked_at_too(tmp_path: Path) -> No
     (tmp_path / "faces").mkdir()
     (tmp_path / "adult.data").write_text("39, State-gov")
     source = SimpleNamespace(root=str(tmp_path))
-    states = [_state(source)]
+    states = [_state_of_files(source)]
     (tmp_path / "adult.data").write_text("39, State-gov, Bachelors")
-    states.append(_state(source))
+    states.append(_state_of_files(source))
     (tmp_path / "faces" / "1_0_0.jpg").touch()
-    states.append(_state(source))
-    assert states[0] != states[1] != states[2] == _state(source)
+    states.append(_state_of_files(source))
+    assert states[0] != states[1] != states[2] == _state_of_files(source)
 
 
 def test_another_thread_may_read_data_while_a_study_looks_for_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +54,8 @@ def test_another_thread_may_read_data_while_a_study_looks_for_changes(monkeypatc
         states[f"{source}, of another thread"] = [()]
         return [()]
 
-    monkeypatch.setattr("ffalm.studies.grid._states", states)
-    monkeypatch.setattr("ffalm.studies.grid._state", of_a_file)
+    monkeypatch.setattr("ffalm.studies.grid._states_when_read", states)
+    monkeypatch.setattr("ffalm.studies.grid._state_of_files", of_a_file)
     forget_changed_data()
     assert len(states) == 4
 

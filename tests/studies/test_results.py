@@ -102,6 +102,13 @@ def test_a_study_is_shown_in_a_few_words() -> None:
     assert repr(TWO) == "Study(A / B on arrays: 4 runs, folder='results')"
 
 
+def test_a_run_is_shown_without_its_history() -> None:
+    """A notebook shows what `Study.best` gives, runs included."""
+    assert repr(run("A", 3, 0.9, 0.2)) == "Outcome(A, alpha=5, seed=3, accuracy=0.9000, dpd=0.2000, eod=0.1000)"
+    assert repr(run("A", 3, math.nan, 0.2, diverged="lost")).endswith("eod=0.1000, diverged)")
+    assert "history" not in repr(TWO.best())
+
+
 @pytest.mark.parametrize("run", [0, "fedavg", None])
 def test_what_is_no_run_of_a_study_is_refused(run: Any) -> None:
     for asked in (study().scores, study().client_scores, study().blind_model):

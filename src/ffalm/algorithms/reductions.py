@@ -49,7 +49,10 @@ class Reductions(MeasuredRates):
     remedies = "a smaller lr, dual_lr, bound or multiplier"
 
     constraint: str = setting("dp", "Rates to be equal: dp, eo, odds, accuracy or loss; several with commas.")
-    multiplier: float | None = setting(None, "Fixed multiplier of the gap of two groups; none: it is learned.")
+    multiplier: float | None = setting(
+        None,
+        "Fixed multiplier of the first group's rate minus the second's; below 0 raises the first. None: it is learned.",
+    )
     tolerance: float = setting(0.0, "Largest gap that is allowed.", least=0)
     dual_lr: float = setting(0.3, "Step size of the exponentiated gradient.", least=0)
     bound: float = setting(2.0, "Largest sum of the multipliers.", above=0)

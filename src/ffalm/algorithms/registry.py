@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeVar
 
+from ffalm.algorithms.class_checks import check_class
 from ffalm.algorithms.contract import Algorithm
 from ffalm.errors import UserError, look_up, require, short_repr
 from ffalm.settings import typed
 
 A = TypeVar("A", bound=Algorithm)
 
+_OURS = "ffalm."  # tested, so not checked at every start of a command
 _REGISTERED: dict[str, type[Algorithm]] = {}
 
 
@@ -28,6 +30,8 @@ def register(cls: type[A]) -> type[A]:
     if taken is not None and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
         owner = f"{taken.__module__}.{taken.__qualname__}"
         raise UserError(f"The name {name!r} already belongs to the algorithm {owner}: choose another.")
+    if not cls.__module__.startswith(_OURS):
+        check_class(cls)
     _REGISTERED[name] = typed(cls) if dataclasses.is_dataclass(cls) else cls
     return cls
 

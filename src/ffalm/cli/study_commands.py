@@ -107,43 +107,47 @@ def report(
 def _study(
     command: str,
     values: dict[str, Any],
-    settings: dict[str, Any],
+    from_flags: dict[str, Any],
     named: list[str],
-    usual: tuple[str, ...],
+    defaults: tuple[str, ...],
     seeds: int,
 ) -> None:
-    """Run a study to its end and show the results; `usual` are its algorithms if no flag names any."""
+    """Run a study to its end and show the results; `defaults` are its algorithms if no flag names any."""
     from ffalm import config as configs
     from ffalm.data.table import Table
     from ffalm.partition import EACH
     from ffalm.studies.grid import plans
     from ffalm.targets.candidates import lagrangians
 
-    asked = ("config", "preset", "algorithm", "algorithms")
-    given = bool(settings.keys() - {"workers"}) or any(values.get(name) is not None for name in asked)
+    also_settings = ("config", "preset", "algorithm", "algorithms")
+    names_settings = bool(from_flags.keys() - {"workers"}) or any(
+        values.get(name) is not None for name in also_settings
+    )
     folder: Path | None = values["out"]
     optional: Collection[str] = ()
-    if folder and values["resume"] and not given and (folder / "config.toml").exists():
-        whole = merged(configs.read(folder / "config.toml"), settings)
+    if folder and values["resume"] and not names_settings and (folder / "config.toml").exists():
+        complete = merged(configs.read(folder / "config.toml"), from_flags)
     else:
-        file = configs.read(values["config"]) if values["config"] else {}
-        configs.check(merged(file, settings))
-        # a file that names algorithms also states its target, or has none
-        stated = bool(configs.section(file, "algorithms"))
-        names = named or ([] if stated else list(usual))
+        from_file = configs.read(values["config"]) if values["config"] else {}
+        configs.check(merged(from_file, from_flags))
+        # A file that names algorithms also says what the target is, or has none.
+        file_names_algorithms = bool(configs.section(from_file, "algorithms"))
+        names = named or ([] if file_names_algorithms else list(defaults))
         if not named:  # of the default algorithms, those that no flag names
-            optional = {*names} - {*settings.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
-        base: dict[str, Any] = {"seeds": list(range(seeds))}
-        if command == "compare" and not stated:
-            base["target"] = DEFAULT
-        whole = _with_algorithms(merged(merged(base, file), settings), names, values["preset"])
-        if not named and not stated and command == "compare" and whole["target"] != "none":
-            aiming = lagrangians(Target.parse(whole["target"]))
-            whole["algorithms"] |= aiming
-            optional = {*optional, *aiming}
-    config = configs.parse(whole)
+            optional = (
+                {*names} - {*from_flags.get("algorithms", {})} - {"ffalm" if values["preset"] is not None else ""}
+            )
+        basis: dict[str, Any] = {"seeds": list(range(seeds))}
+        if command == "compare" and not file_names_algorithms:
+            basis["target"] = DEFAULT
+        complete = _with_algorithms(merged(merged(basis, from_file), from_flags), names, values["preset"])
+        if not named and not file_names_algorithms and command == "compare" and complete["target"] != "none":
+            at_target = lagrangians(Target.parse(complete["target"]))
+            complete["algorithms"] |= at_target
+            optional = {*optional, *at_target}
+    config = configs.parse(complete)
     _check_effects(config, values)
-    values["free_rate"] = isinstance(config.data, Table) and "lr" not in whole.get("training", {})
+    values["free_rate"] = isinstance(config.data, Table) and "lr" not in complete.get("training", {})
     runs = len(plans(config))
     require(
         command == "compare" or runs == 1,

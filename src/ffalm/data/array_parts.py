@@ -104,7 +104,9 @@ def _triple(arrays: Any, where: str) -> tuple[Any, Any, Any]:
     if isinstance(arrays, Dataset) and hasattr(arrays, "__len__"):
         return _stacked([arrays[place] for place in range(len(arrays))], where)
     columns = f" Its columns are {', '.join(map(str, arrays))}." if isinstance(arrays, Mapping) else ""
-    raise UserError(f"The {where} must be given as (x, y, group), or as a dataset of these three.{columns}")
+    raise UserError(
+        f"The {where} must be given as (x, y, group), or as a dataset with the columns x, y and group.{columns}"
+    )
 
 
 def _stacked(rows: list[Any], where: str) -> tuple[Any, Any, Any]:

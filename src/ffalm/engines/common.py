@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ffalm.algorithms import Algorithm, Batch, Rows, State
+from ffalm.algorithms.checks import tensors
 from ffalm.data.types import Examples, Task
 from ffalm.engines.jobs import ClientSpec, Job, Model
 from ffalm.errors import UserError
@@ -156,9 +157,8 @@ def broadcast(algorithm: Algorithm, state: State, dtype: torch.dtype, device: to
 
 def own_state(algorithm: Algorithm, task: Task, counts: Tensor, dtype: torch.dtype, device: torch.device) -> State:
     """What a client with these rows per (label, group) adds to the state that it received."""
-    return {
-        name: value.to(device=device, dtype=dtype) for name, value in algorithm.own_state(task, counts.cpu()).items()
-    }
+    own = tensors(algorithm, "own_state", algorithm.own_state(task, counts.cpu()))
+    return {name: value.to(device=device, dtype=dtype) for name, value in own.items()}
 
 
 def broadcast_vectors(algorithm: Algorithm, vectors: dict[str, Model]) -> dict[str, Model]:
@@ -187,12 +187,13 @@ def objective_gradients(
     values, slopes = algorithm.objective_slopes(batch, state)
     vectors = []
     for slope in slopes:
-        found = torch.autograd.grad(
+        by_parameter = torch.autograd.grad(
             logits if by_outputs else losses, parameters, slope, retain_graph=True, allow_unused=True
         )
-        vectors.append(
-            [torch.zeros_like(like) if one is None else one for like, one in zip(parameters, found, strict=True)]
-        )
+        vectors.append([
+            torch.zeros_like(parameter) if gradient is None else gradient
+            for parameter, gradient in zip(parameters, by_parameter, strict=True)
+        ])  # fmt: skip
     return values, vectors
 
 

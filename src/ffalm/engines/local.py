@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ffalm.algorithms import ModelVector, Sent, State, Vectors
+from ffalm.engines.contract_checks import check_drift, check_finish
 from ffalm.engines.jobs import ClientSpec, Model
 from ffalm.engines.optimizers import local_optimizer
 
@@ -71,7 +72,7 @@ class LocalOptimizer:
                 for parameter, found in zip(weights.tensors, gradients, strict=True)
             ])  # fmt: skip
             gradient = gradient if scale is None else gradient * scale
-            drift = self._algorithm.drift(weights, self._sent, self._own)
+            drift = check_drift(self._algorithm, self._algorithm.drift(weights, self._sent, self._own))
             self._step += 1
             gradient = gradient if drift is None else gradient + drift
             direction = self._optimizer.direction(gradient, weights, self._moments, self._step)
@@ -84,7 +85,7 @@ class LocalOptimizer:
         assert self._sent is not None
         weights = ModelVector([parameter.detach() for parameter in self._parameters])
         taken = torch.tensor(float(steps), dtype=torch.float64, device=self._step.device)
-        kept, uploads = self._algorithm.finish(weights, self._sent, self._own, taken, lr)
+        kept, uploads = check_finish(self._algorithm, self._algorithm.finish(weights, self._sent, self._own, taken, lr))
         return self._copied(kept), self._copied(uploads)
 
     def _copied(self, vectors: Vectors) -> dict[str, Model]:

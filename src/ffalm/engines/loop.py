@@ -88,11 +88,11 @@ class Learner:
         `own` is the client's vectors of its last round; those of its first are 0.
         """
         spec, model, round = self._spec, self._model, sent.round + 1
-        wanted = spec.algorithm.measure
+        measure = spec.algorithm.measure
         shape = (self._task.labels, self._task.groups)
         tally = Tally.zeros(shape)
         model.load_state_dict(sent.model)
-        if wanted is Measure.RECEIVED:
+        if measure is Measure.RECEIVED:
             tally = self._tally(examples)
         dtype = dtype_of(model)
         state = broadcast(spec.algorithm, sent.state, dtype, spec.device)
@@ -100,40 +100,42 @@ class Learner:
             state |= own_state(spec.algorithm, self._task, examples.counts(self._task), dtype, spec.device)
         parameters = list(self._parameters.values())
         lr = spec.training.lr_at(round)
-        steps = batches(spec.seed, round, client, len(examples), spec.training)
+        row_batches = batches(spec.seed, round, client, len(examples), spec.training)
         loss, negative = torch.zeros(2, dtype=torch.float64, device=spec.device).unbind()
-        values: Tensor | None = None
-        vectors: dict[str, Model] = {}
+        objective_values: Tensor | None = None
+        gradient_uploads: dict[str, Model] = {}
         self._local.begin(state, broadcast_vectors(spec.algorithm, sent.vectors), own or self._no_vectors())
         model.train()
         with torch_seeded(spec.seed, Purpose.LAYERS, round, client):
-            for step, numbers in enumerate(steps, start=1):
-                batch = examples.take(numbers.to(spec.device))
+            for step, row_numbers in enumerate(row_batches, start=1):
+                batch = examples.take(row_numbers.to(spec.device))
                 with autocast(spec):
                     losses, logits = row_losses(model, inputs(batch.x, dtype), batch.y, self._task.labels)
                 rows = Rows(batch.y, batch.group, torch.ones_like(batch.y, dtype=torch.bool), self._task)
                 loss += losses.detach().mean()
                 if spec.algorithm.gradients:
-                    values, each = objective_gradients(parameters, spec.algorithm, rows, losses, logits, state)
-                    named = [dict(zip(self._parameters, one, strict=True)) for one in each]
-                    vectors = dict(zip(spec.algorithm.gradients, named, strict=True))
+                    objective_values, by_objective = objective_gradients(
+                        parameters, spec.algorithm, rows, losses, logits, state
+                    )
+                    by_parameter = [dict(zip(self._parameters, one, strict=True)) for one in by_objective]
+                    gradient_uploads = dict(zip(spec.algorithm.gradients, by_parameter, strict=True))
                 else:
-                    found, raised = gradients(parameters, spec.algorithm, rows, losses, logits, state)
-                    self._local.step(found, lr)
-                    negative += raised
-                if wanted is Measure.EPOCH or (wanted is Measure.LAST_BATCH and step == len(steps)):
+                    gradient, raises_a_loss = gradients(parameters, spec.algorithm, rows, losses, logits, state)
+                    self._local.step(gradient, lr)
+                    negative += raises_a_loss
+                if measure is Measure.EPOCH or (measure is Measure.LAST_BATCH and step == len(row_batches)):
                     tally = tally + Tally.of(logits.argmax(-1), losses, batch.y, batch.group, shape).to("cpu")
-        kept, uploads = self._local.finish(len(steps), lr)
-        if wanted is Measure.TRAINED:
+        kept, uploads = self._local.finish(len(row_batches), lr)
+        if measure is Measure.TRAINED:
             tally = self._tally(examples)
         return ClientUpdate(
             _copy(model),
             tally,
-            float(loss) / len(steps),
-            float(negative) / len(steps),
-            {**uploads, **vectors},
+            float(loss) / len(row_batches),
+            float(negative) / len(row_batches),
+            {**uploads, **gradient_uploads},
             kept,
-            values=None if values is None else values.double().cpu(),
+            values=None if objective_values is None else objective_values.double().cpu(),
         )
 
     def _no_vectors(self) -> dict[str, Model]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ffalm.algorithms import Algorithm, Batch, ModelVector, Rows, Sent, State
+from ffalm.algorithms.checks import tensors
 from ffalm.data.types import Task
 from ffalm.errors import UserError
 from ffalm.federation import Federation
@@ -79,8 +80,9 @@ def _refusal(what: str, compute: Computed, remedy: str) -> str | None:
 
 def _state(algorithm: Algorithm, task: Task, counts: Tensor) -> State:
     """What a client has before its first step."""
-    sent = algorithm.start(task, counts)
-    return {name: sent[name] for name in algorithm.broadcasts if name in sent} | algorithm.own_state(task, counts[0])
+    sent = tensors(algorithm, "start", algorithm.start(task, counts))
+    own = tensors(algorithm, "own_state", algorithm.own_state(task, counts[0]))
+    return {name: sent[name] for name in algorithm.broadcasts if name in sent} | own
 
 
 def _slopes(algorithm: Algorithm, task: Task, state: State) -> Computed:

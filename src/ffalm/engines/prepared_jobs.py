@@ -39,15 +39,15 @@ def prepare_job(number: int, job: Job) -> PreparedJob:
 
 
 def grouped(waiting: Sequence[T], alike: Callable[[T, T], bool]) -> list[list[T]]:
-    """Those that are alike together, in the order of the first of each group; each is compared with the first."""
-    found: list[list[T]] = []
-    for one in waiting:
-        place = next((group for group in found if alike(group[0], one)), None)
-        if place is None:
-            found.append([one])
+    """Groups of items that are alike, in the order of their first items; an item is compared with a group's first."""
+    groups: list[list[T]] = []
+    for item in waiting:
+        group = next((group for group in groups if alike(group[0], item)), None)
+        if group is None:
+            groups.append([item])
         else:
-            place.append(one)
-    return found
+            group.append(item)
+    return groups
 
 
 def same_function(first: nn.Module, second: nn.Module) -> bool:

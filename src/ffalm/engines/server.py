@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ffalm.algorithms import Algorithm, Measure, ModelVector, RoundReport, State
 from ffalm.algorithms.contract import CHANGE
 from ffalm.data.types import Task
+from ffalm.engines import contract_checks
 from ffalm.engines.common import built_model, frozen_parameters, trained_parameters
-from ffalm.engines.contract_checks import check_start, check_update
 from ffalm.engines.inner_products import inner_products, spread
 from ffalm.engines.jobs import Job, Model, Round, Snapshot
 from ffalm.engines.sampling import participants
@@ -74,12 +74,14 @@ class ServerContext:
                 {name: _placed(vector, self.trained, fresh) for name, vector in start.vectors.items()},
                 {name: _placed(vector, self.trained, fresh) for name, vector in start.client_vectors.items()},
             )
-        vectors = self.algorithm.start_vectors(self._vector(fresh)) if self.algorithm.server_vectors else {}
+        names = self.algorithm.server_vectors
+        vectors = self.algorithm.start_vectors(self._vector(fresh)) if names else {}
+        contract_checks.check_vectors(self.algorithm, "start_vectors", vectors, "server_vectors", names)
         clients = len(self.counts)
         own = {name: {key: fresh[key].new_zeros(clients, *fresh[key].shape) for key in self.trained}
                for name in self.algorithm.client_vectors if self.holds_client_vectors}  # fmt: skip
         state = self.algorithm.start(self.task, self.counts)
-        check_start(self.algorithm, state)
+        contract_checks.check_start(self.algorithm, state)
         return Snapshot(0, fresh, state, {name: self._named(vector) for name, vector in vectors.items()}, own)
 
     def report(
@@ -116,7 +118,7 @@ class ServerContext:
             given = self.algorithm.update(now.state, report)
         else:
             return self._mean_of_steps(report, states)
-        check_update(self.algorithm, given, report.taking_part)
+        contract_checks.check_update(self.algorithm, given, report.taking_part)
         return given
 
     def _mean_of_steps(self, report: RoundReport, states: Sequence[State]) -> tuple[Tensor, State]:
@@ -135,13 +137,15 @@ class ServerContext:
         """The next snapshot, from the weighted mean of what the clients sent; `own` is what each client keeps."""
         model, vectors = mean.model, now.vectors
         if self.algorithm.overrides("server_step"):
-            stepped, after = self.algorithm.server_step(
-                self._vector(now.model),
+            sent = self._vector(now.model)
+            given = self.algorithm.server_step(
+                sent,
                 self._vector(model),
                 {name: self._vector(vector) for name, vector in vectors.items()},
                 {name: self._vector(vector) for name, vector in mean.uploads.items()},
                 report,
             )
+            stepped, after = contract_checks.check_server_step(self.algorithm, given, sent)
             model = {**model, **self._named(stepped)}
             vectors = {name: self._named(vector) for name, vector in after.items()}
         ordered = {name: model[name] for name in now.model}  # messages do not keep the order
@@ -274,7 +278,7 @@ def _mean(
     models = [update.model for update in updates]
     if context.privacy is not None:
         return Mean(context.privacy.merge(now.model, models, weights[list(answers)], now.round + 1))
-    shares = context.algorithm.weigh_uploads(weights, state)
+    shares = contract_checks.check_upload_weights(context.algorithm, context.algorithm.weigh_uploads(weights, state))
     uploads = {
         name: average([update.uploads[name] for update in updates], shares[name][list(answers)])
         for name in context.algorithm.uploads

@@ -38,14 +38,17 @@ RUN_COLUMNS = ("alpha", "algorithm", "metric", "mean", "std", "n", "n_diverged",
 
 def results(study: StudyOutcome) -> Table:
     """The paper's table: algorithms down, accuracy and gaps across, in percent."""
-    found = summarise(study)
+    summaries = summarise(study)
     several = len(study.alphas()) > 1
-    rows = [(one.alpha, row(one.label, *map(one.cell, HEADS), one.seeds, note=one.note)) for one in found]
+    rows = [
+        (summary.alpha, row(summary.label, *map(summary.cell, HEADS), summary.seeds, note=summary.note))
+        for summary in summaries
+    ]
     return Table(
-        title=study.title + ("" if several or not found else skew(found[0].alpha, ", ")),
+        title=study.title + ("" if several or not summaries else skew(summaries[0].alpha, ", ")),
         columns=[Column("Algorithm"), *(Column(head, "percent") for head in HEADS.values()), Column("Seeds", "count")],
         sections=by_skew(study, rows),
-        caption=how_to_read(found, len(study.compared)),
+        caption=how_to_read(summaries, len(study.compared)),
         key=ALPHA if several else "",
     )
 
@@ -53,35 +56,45 @@ def results(study: StudyOutcome) -> Table:
 def tidy(study: StudyOutcome) -> Table:
     """One row for every skew, algorithm and test metric, as fractions: every metric measured, for machines."""
     rows = []
-    for one in summarise(study, metric_names(study)):
-        for metric, cell in one.cells.items():
+    for summary in summarise(study, metric_names(study)):
+        for metric, cell in summary.cells.items():
             low, high = cell.interval or (None, None)
-            counts = (cell.n, one.diverged, cell.undefined)
-            rows.append(row(one.alpha, one.label, metric, cell.mean, cell.std, *counts, low, high))
+            counts = (cell.n, summary.diverged, cell.undefined)
+            rows.append(row(summary.alpha, summary.label, metric, cell.mean, cell.std, *counts, low, high))
     return Table("", [Column(name) for name in RUN_COLUMNS], [Section(rows)])
 
 
 def against_baseline(study: StudyOutcome) -> Table | None:
     """Every algorithm against the baseline, paired by seed; None if there is nothing to compare."""
-    found = changes(study)
-    if not found:
+    differences = changes(study)
+    if not differences:
         return None
     columns = [
-        Column(head, "points", graphic="interval", reach=_reach(one for one in found if one.metric == metric))
+        Column(
+            head,
+            "points",
+            graphic="interval",
+            reach=_reach(change for change in differences if change.metric == metric),
+        )
         for metric, head in HEADS.items()
     ]
-    lines = [list(group) for _, group in groupby(found, key=lambda change: (change.alpha, change.label))]
+    by_algorithm = [list(group) for _, group in groupby(differences, key=lambda change: (change.alpha, change.label))]
     caption = f"Difference from {baseline_label(study)} in percentage points, taken seed by seed and averaged; "
-    notes = {_INTERVALS: any(change.interval for change in found), _EVEN: any(change.even for change in found)}
+    notes = {
+        _INTERVALS: any(change.interval for change in differences),
+        _EVEN: any(change.even for change in differences),
+    }
     caption += f"{'; '.join(note for note, applies in notes.items() if applies) or _ONE_PAIR}."
     reasons = {(one.alpha, one.label): one.degenerate for one in summarise(study)}
     rows = []
-    for line in lines:
-        reason = reasons[line[0].alpha, line[0].label]
-        against = reasons[line[0].alpha, baseline_label(study) or ""]
-        lost = "degenerate" if reason else "baseline degenerate" if against else ""
-        cells = [replace(_change(change), verdict=lost) if lost else _change(change) for change in line]
-        rows.append((line[0].alpha, row(line[0].label, *cells, note=f"degenerate: {reason}" if reason else "")))
+    for of_algorithm in by_algorithm:
+        alpha, label = of_algorithm[0].alpha, of_algorithm[0].label
+        reason, of_baseline = reasons[alpha, label], reasons[alpha, baseline_label(study) or ""]
+        degenerate = "degenerate" if reason else "baseline degenerate" if of_baseline else ""  # instead of a verdict
+        cells = [
+            replace(_change(change), verdict=degenerate) if degenerate else _change(change) for change in of_algorithm
+        ]
+        rows.append((alpha, row(label, *cells, note=f"degenerate: {reason}" if reason else "")))
     return Table("", [Column("Algorithm"), *columns], by_skew(study, rows), caption, style="changes")
 
 
@@ -113,12 +126,12 @@ def by_group(study: StudyOutcome) -> Table | None:
 def group_rates(study: StudyOutcome, alpha: float | None, label: str) -> list[tuple[str, float, list[float]]]:
     """Each group with its test rows, base rate, selection rate, true positive rate and accuracy, as means over runs."""
     runs = [run.confusion for run in pick(study, alpha, label) if run.diverged is None and run.confusion]
-    found = []
+    rates_by_group = []
     for place in range(len(study.group_names) if runs else 0):
-        each = [_rates(counts, place, study.favourable) for counts in runs]
-        size, *rates = (_mean(values) for values in zip(*each, strict=True))
-        found.append((study.group_title(place), size, rates))
-    return found
+        of_runs = [_rates(counts, place, study.favourable) for counts in runs]
+        size, *rates = (_mean(values) for values in zip(*of_runs, strict=True))
+        rates_by_group.append((study.group_title(place), size, rates))
+    return rates_by_group
 
 
 def clients(study: StudyOutcome) -> Table | None:
@@ -156,11 +169,11 @@ def settings(study: StudyOutcome) -> Table | None:
 
 def by_skew(study: StudyOutcome, rows: Iterable[tuple[float | None, Row]]) -> list[Section]:
     """One section for each skew, headed by it where there are several."""
-    found = []
+    sections = []
     for alpha, same in groupby(rows, key=lambda pair: pair[0]):
         heading = skew(alpha) if len(study.alphas()) > 1 else ""
-        found.append(Section([one for _, one in same], heading, "none" if alpha is None else f"{alpha:g}"))
-    return found
+        sections.append(Section([one for _, one in same], heading, "none" if alpha is None else f"{alpha:g}"))
+    return sections
 
 
 def how_to_read(found: Sequence[AlgorithmSummary], groups: int) -> str:

@@ -83,8 +83,9 @@ class AlgorithmSummary:
 
     def cell(self, metric: str) -> Cell:
         """A metric as a cell of a table."""
-        found = self.cells[metric]
-        return Cell(found.mean if self.finished else "diverged", found.std, found.interval, found.best)
+        statistic = self.cells[metric]
+        mean = statistic.mean if self.finished else "diverged"
+        return Cell(mean, statistic.std, statistic.interval, statistic.best)
 
 
 @dataclass(frozen=True)
@@ -169,15 +170,15 @@ def changes(study: StudyOutcome) -> list[Change]:
     Both saw the same clients, so the pairing removes the variance that comes from the partition.
     """
     baseline = baseline_label(study)
-    found: list[Change] = []
+    differences: list[Change] = []
     for alpha in study.alphas():
         reference = {outcome.seed: outcome for outcome in pick(study, alpha, baseline or "")}
         for label in study.labels():
             if label == baseline or not reference:
                 continue
             runs = pick(study, alpha, label)
-            found += [_change(alpha, label, metric, runs, reference) for metric in HEADLINE if runs]
-    return found
+            differences += [_change(alpha, label, metric, runs, reference) for metric in HEADLINE if runs]
+    return differences
 
 
 def t_quantile(degrees: int) -> float:

@@ -128,8 +128,8 @@ def read_study(folder: Path) -> tuple[StudyRecord, list[Outcome]]:
 
 
 def _finished(folder: Path, places: Sequence[str]) -> list[Outcome]:
-    found = ((place, RunFolder(folder / place).outcome()) for place in places)
-    return [dataclasses.replace(outcome, place=place) for place, outcome in found if outcome is not None]
+    outcomes = ((place, RunFolder(folder / place).outcome()) for place in places)
+    return [dataclasses.replace(outcome, place=place) for place, outcome in outcomes if outcome is not None]
 
 
 def describe(record: StudyRecord, outcomes: Sequence[Outcome]) -> StudyOutcome:
@@ -223,10 +223,10 @@ def _privacy(record: StudyRecord, outcomes: Sequence[Outcome]) -> list[str]:
 
 def _by_label(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """The runs of each algorithm, in their order."""
-    found: dict[str, list[Outcome]] = {}
+    runs_of: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        found.setdefault(outcome.label, []).append(outcome)
-    return found
+        runs_of.setdefault(outcome.label, []).append(outcome)
+    return runs_of
 
 
 def _text(value: Any) -> str:

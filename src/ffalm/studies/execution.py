@@ -75,22 +75,23 @@ def plan_execution(config: StudyConfig, begun_by: str = "") -> ExecutionPlan:
     first = run_of(config, _typical(grid)).jobs[0]
     model = checked_model(first)
     devices = spread_over(placed(config.device, first.spec.model), config.workers)
-    slow = _by_loop(config, first)
-    fast = [plan for plan in grid if plan.entry.key not in slow]
-    most = {kind: max(map(len, _cut(fast, kind, len(devices)))) for kind in Together}
-    calls = len(_cut(fast, Together.CLIENTS, len(devices))) + len(grid) - len(fast)
-    algorithms = [entry.algorithm for entry in config.entries if entry.key not in slow]
-    job = replace(run_of(config, _typical(fast)).jobs[0], processes=devices[:calls].count(devices[0]))
-    engine, reason = choose(begun_by or config.engine, job, most, algorithms)
+    why_by_loop = _by_loop(config, first)
+    others = [plan for plan in grid if plan.entry.key not in why_by_loop]
+    # A call of an engine computes one or several runs: how many these are at most depends on what it takes together.
+    largest_calls = {kind: max(map(len, _calls(others, kind, len(devices)))) for kind in Together}
+    call_count = len(_calls(others, Together.CLIENTS, len(devices))) + len(grid) - len(others)
+    algorithms = [entry.algorithm for entry in config.entries if entry.key not in why_by_loop]
+    job = replace(run_of(config, _typical(others)).jobs[0], processes=devices[:call_count].count(devices[0]))
+    engine, reason = choose(begun_by or config.engine, job, largest_calls, algorithms)
     reason = "as when the study was started" if begun_by else reason
     if engine.spreads:
         devices = devices[:1]
-    tasks = [Task(engine, runs) for runs in _cut(fast, engine.together, len(devices))]
-    loops = [Task(LoopEngine(), [plan]) for plan in grid if plan.entry.key in slow]
-    tasks = loops + tasks if len(devices) > 1 else tasks + loops  # the longest first, or what is soon done
+    tasks = [Task(engine, runs) for runs in _calls(others, engine.together, len(devices))]
+    loops = [Task(LoopEngine(), [plan]) for plan in grid if plan.entry.key in why_by_loop]
+    tasks = loops + tasks if len(devices) > 1 else tasks + loops  # several processes: the longest first; one: last
     devices = devices[: len(tasks)]
     labels = {entry.key: entry.label for entry in config.entries}
-    by_loop = {labels[key]: reason for key, reason in slow.items()} if engine.name != "loop" else {}
+    by_loop = {labels[key]: reason for key, reason in why_by_loop.items()} if engine.name != "loop" else {}
     return ExecutionPlan(engine, reason, tasks, devices, threads_for(model, len(devices)), by_loop)
 
 
@@ -108,7 +109,7 @@ def _by_loop(config: StudyConfig, job: Job) -> dict[str, str]:
     return slow if len(slow) < len(reasons) else {}
 
 
-def _cut(grid: list[RunPlan], together: Together, processes: int) -> list[list[RunPlan]]:
+def _calls(grid: list[RunPlan], together: Together, processes: int) -> list[list[RunPlan]]:
     """Cut the grid into calls: one per run, or runs that an engine computes together.
 
     Those are the seeds of algorithms that differ only in settings of the server, or all algorithms of one seed. Calls

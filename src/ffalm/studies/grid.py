@@ -96,36 +96,37 @@ def check_owner(config: StudyConfig, run: RunFolder, plan: RunPlan) -> None:
 @lru_cache(maxsize=1)
 def _dataset(source: Any) -> Dataset:
     """The source's data, read once per process unless its files change: see `forget_changed_data`."""
-    _states[source] = _state(source)
+    _states_when_read[source] = _state_of_files(source)
     dataset: Dataset = source.load()
     return dataset
 
 
 _federations: OrderedDict[tuple[Any, Partition, int], Federation] = OrderedDict()
-_states: dict[Any, list[tuple[Any, ...]]] = {}  # by source, when it was read
+_states_when_read: dict[Any, list[tuple[Any, ...]]] = {}  # by source
 
 
 def forget_changed_data() -> None:
     """Drop cached data whose files have changed; called before a study, so that all of its runs have the same rows."""
-    changed = [source for source, state in list(_states.items()) if state != _state(source)]  # threads may add some
+    known = list(_states_when_read.items())  # a copy, since threads may add some
+    changed = [source for source, state in known if state != _state_of_files(source)]
     if changed:
         _dataset.cache_clear()
     for key in [key for key in _federations if key[0] in changed]:
         del _federations[key]
     for source in changed:
-        _states.pop(source, None)
+        _states_when_read.pop(source, None)
 
 
-def _state(source: Any) -> list[tuple[Any, ...]]:
+def _state_of_files(source: Any) -> list[tuple[Any, ...]]:
     """Paths, sizes and times of a source's files, which differ once they are written or its relative path moves."""
-    named = (getattr(source, name, None) for name in ("file", "labels", "folder", "root"))
-    paths = (Path(one).expanduser().absolute() for text in named if text for one in files_of(text))
-    found: list[tuple[Any, ...]] = []
+    paths_given = (getattr(source, name, None) for name in ("file", "labels", "folder", "root"))
+    paths = (Path(path).expanduser().absolute() for text in paths_given if text for path in files_of(text))
+    states: list[tuple[Any, ...]] = []
     for path in chain.from_iterable(map(_with_content, paths)):
         with suppress(OSError):
             status = path.stat()
-            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
-    return found
+            states.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
+    return states
 
 
 def _with_content(path: Path, levels: int = 2) -> Iterator[Path]:

@@ -111,66 +111,69 @@ def compare(
     """
     shared = RunSettings.from_keywords(settings)
     require(isinstance(shared.engine, str), "A study records its engine: give it by its name.")
-    numbers = range(min(seed_of(seeds), MOST_SEEDS + 1)) if not isinstance(seeds, Iterable) else listed(seeds)
-    chosen = tuple(seed_of(number) for number in numbers)
+    given_seeds = range(min(seed_of(seeds), MOST_SEEDS + 1)) if not isinstance(seeds, Iterable) else listed(seeds)
+    seed_numbers = tuple(seed_of(number) for number in given_seeds)
     require(isinstance(data_settings, Mapping | None), "`data_settings` must be a dict of settings by name.")
     require(isinstance(fresh_data, bool), f"`fresh_data` must be True or False; got {short_repr(fresh_data)}.")
     require(isinstance(resume, bool), f"`resume` must be True or False; got {short_repr(resume)}.")
     require(isinstance(out, str | os.PathLike | None), f"`out` must be the path of a folder; got {short_repr(out)}.")
     require(on_round is None or callable(on_round), "`on_round` must be a function that takes a run and a record.")
     require(isinstance(progress, bool), f"`progress` must be True or False; got {short_repr(progress)}.")
-    given = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
-    given |= data_settings or {}
-    cut = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows,
+    source_settings = _without_none({"label": label, "group": group, "favourable": favourable, "owner": owner})
+    source_settings |= data_settings or {}
+    division = _without_none({"kind": partition, "clients": clients, "alpha": alpha, "min_rows": min_rows,
                          "leave_out": leave_out})  # fmt: skip
     require(leave_out != EACH, "To leave every site out in turn, call `ffalm.leave_one_out(...)`.")
-    framed = hasattr(data, "columns")  # a data frame, of which each seed draws a partition
+    is_frame = hasattr(data, "columns")  # a data frame, of which each seed draws a partition
     if isinstance(data, str | os.PathLike):
         require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {short_repr(data)}.")
-        origin = find_source(os.fspath(data), given)
-        first, alphas = partitions_of({**owners_partition(origin, cut), **cut})
+        source = find_source(os.fspath(data), source_settings)
+        first_partition, alphas = partitions_of({**owners_partition(source, division), **division})
     else:
-        if framed:
+        if is_frame:
             require(not fresh_data, "The splits of a data frame are the same for every seed: leave `fresh_data` out.")
             require(not isinstance(alpha, Iterable), "A data frame is compared at one alpha: give one number.")
-            kept = given | ({"partition": cut.pop("kind")} if "kind" in cut else {}) | cut
-            data = [load(cast(Any, data), **{**kept, "seed": number}) for number in chosen]
-            given, cut = {}, {}
-        asked = bool(given or cut or fresh_data)
-        require(not asked, "A Federation already has its data, clients and partition: leave those settings out.")
-        origin = cast(Source, InMemory.of(data, len(chosen)))
-        first, alphas = partitions_of({"kind": "silos"})
-    aim = None if target is None else Target.parse(target)
-    aiming = {} if aim is None else lagrangians(aim)
-    usual = (*entries_of(ALGORITHMS), *(entry_of(key, values) for key, values in aiming.items()))
-    usual = usual if algorithms is None else ()
-    own = {
+            frame_settings = (
+                source_settings | ({"partition": division.pop("kind")} if "kind" in division else {}) | division
+            )
+            data = [load(cast(Any, data), **{**frame_settings, "seed": number}) for number in seed_numbers]
+            source_settings, division = {}, {}
+        has_its_own = not (source_settings or division or fresh_data)
+        require(has_its_own, "A Federation already has its data, clients and partition: leave those settings out.")
+        source = cast(Source, InMemory.of(data, len(seed_numbers)))
+        first_partition, alphas = partitions_of({"kind": "silos"})
+    fairness_target = None if target is None else Target.parse(target)
+    at_target = {} if fairness_target is None else lagrangians(fairness_target)
+    defaults: tuple[AlgorithmEntry, ...] = ()
+    if algorithms is None:
+        defaults = (*entries_of(ALGORITHMS), *(entry_of(key, values) for key, values in at_target.items()))
+    of_study = {
         "model": _recorded(shared.model),
-        "entries": usual if algorithms is None else entries_of(algorithms),
-        "data": origin,
-        "partition": first,
+        "entries": defaults if algorithms is None else entries_of(algorithms),
+        "data": source,
+        "partition": first_partition,
         "alphas": alphas,
-        "seeds": chosen,
+        "seeds": seed_numbers,
         "fresh_data": fresh_data,
         "workers": workers,
         "checkpoint_every": checkpoint_every,
-        "target": None if aim is None else str(aim),
+        "target": None if fairness_target is None else str(fairness_target),
         "repair": repair,
         "confidence": confidence,
         "scope": scope,
     }
-    config = build(StudyConfig, {one.name: getattr(shared, one.name) for one in fields(shared)} | own, "study")
-    optional = tuple(entry.key for entry in usual)
+    config = build(StudyConfig, {one.name: getattr(shared, one.name) for one in fields(shared)} | of_study, "study")
+    optional = tuple(entry.key for entry in defaults)
     resuming: Existing = "resume" if resume else "refuse"
-    free = "lr" not in settings and (framed or isinstance(origin, Table))
+    free_rate = "lr" not in settings and (is_frame or isinstance(source, Table))
     if out is not None:
         return compute_study(
-            config, Path(out), optional, resuming, on_round=on_round, progress=progress, free_rate=free
+            config, Path(out), optional, resuming, on_round=on_round, progress=progress, free_rate=free_rate
         )
     require(not resume, "`resume` needs the folder of the study: give it as `out`.")
     folder = Path(tempfile.mkdtemp(prefix="ffalm-"))
     try:
-        study = compute_study(config, folder, optional, on_round=on_round, progress=progress, free_rate=free)
+        study = compute_study(config, folder, optional, on_round=on_round, progress=progress, free_rate=free_rate)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

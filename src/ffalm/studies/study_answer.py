@@ -10,7 +10,7 @@ from ffalm.targets.answer import Answer
 
 @dataclass(frozen=True, repr=False)
 class StudyAnswer(Answer):
-    """The answer of a study, which notebooks show as the report does."""
+    """The answer of a study, which notebooks show as the report does; its model is `ffalm.load_model(study.folder)`."""
 
     @classmethod
     def of(cls, answer: Answer) -> Self:

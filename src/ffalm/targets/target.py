@@ -106,7 +106,9 @@ class Target:
         """A target from its text: `METRIC <= FRACTION`, several joined by commas."""
         if isinstance(text, Target):
             return text
-        require(isinstance(text, str), f"A target is a text such as {DEFAULT!r}; got {text!r}.")
+        require(
+            isinstance(text, str), f"A target is a text such as {DEFAULT!r} or 'dpd <= 0.05, eod <= 0.1'; got {text!r}."
+        )
         bounds: dict[str, Bound] = {}
         for part in text.split(","):
             found = _BOUND.fullmatch(part)

@@ -80,9 +80,11 @@ class TrainedModel:
         module = description.build(model)
         try:
             module.load_state_dict(weights)
-        except RuntimeError:
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1].strip().rstrip(".")  # torch lists the differences line by line
             raise UserError(
-                "The trained model does not match these settings: give the settings with which it was trained."
+                "The stored weights do not fit this model: give the settings, or the function, with which it was "
+                f"trained. {reason}."
             ) from None
         return cls(module.eval().to(device), description, repair, facts, torch.device(device))
 

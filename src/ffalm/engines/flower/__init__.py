@@ -1,5 +1,5 @@
 """Flower: the same rounds with every client in another process, on this machine or far away.
 
-Only this room imports Flower. It turns Flower's messages into plain values (`Message`, `Failure`, `Sites`), so that
+Only this package imports Flower. It turns Flower's messages into plain values (`Message`, `Failure`, `Sites`), so that
 whatever leads a federation can be read, and tested, without it.
 """

@@ -13,6 +13,7 @@ from torch import Tensor
 from ffalm.algorithms import Measure, ModelVector, Sent, State, Vectors
 from ffalm.algorithms.contract import CHANGE
 from ffalm.engines.common import broadcast, broadcast_vectors, dtype_of, own_state
+from ffalm.engines.contract_checks import check_finish, check_upload_weights
 from ffalm.engines.inner_products import inner_products
 from ffalm.engines.jobs import Model, Round
 from ffalm.engines.optimizers import local_optimizer
@@ -198,9 +199,10 @@ class Stack:
         uploads: Named = {}
         if self._algorithm.client_vectors or self._algorithm.uploads:
             taken = torch.bincount(steps.lanes, minlength=len(slots))
-            kept, sent = self._algorithm.finish(
+            finished = self._algorithm.finish(
                 ModelVector(weights.trained), received.sent, received.own, taken.double(), lr
             )
+            kept, sent = check_finish(self._algorithm, finished)
             own, uploads = (self._unpacked_vectors(named, weights) for named in (kept, {**sent, **gradients}))
         if measure is Measure.TRAINED:
             tally = self._score(weights, spans)
@@ -282,10 +284,8 @@ class Stack:
             *([_average(entry, own, shares) for entry in part] for part in (done.weights.trained, done.weights.fixed))
         )
         model = {name: entry[0] for name, entry in self._kernel.unpacked(blocks).items()}
-        every = {
-            name: values[chosen].to(self._device)
-            for name, values in self._algorithm.weigh_uploads(weights, state).items()
-        }
+        of_uploads = check_upload_weights(self._algorithm, self._algorithm.weigh_uploads(weights, state))
+        every = {name: values[chosen].to(self._device) for name, values in of_uploads.items()}
         uploads = {
             name: {key: _average(value, own, every[name])[0] for key, value in vector.items()}
             for name, vector in done.uploads.items()

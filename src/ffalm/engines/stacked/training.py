@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ffalm.algorithms import Batch, Measure, ModelVector, Prepared, Rows, Sent, Vectors
 from ffalm.engines.common import raised_losses
+from ffalm.engines.contract_checks import check_drift
 from ffalm.engines.jobs import ClientSpec
 from ffalm.engines.optimizers import local_optimizer
 from ffalm.engines.stacked.kernels import Kernel, Weights, WeightViews, gathered
@@ -164,7 +165,7 @@ class _LocalSteps:
         )  # fmt: skip
         if self._clip is not None:
             gradient = gradient * (_lane_norms(gradient.tensors).clamp_(min=self._clip).reciprocal_() * self._clip)
-        drift = self._algorithm.drift(weights, given.sent, given.own)
+        drift = check_drift(self._algorithm, self._algorithm.drift(weights, given.sent, given.own))
         gradient = gradient if drift is None else gradient + drift
         self._taken = self._taken + 1
         moments = [moment[lanes] for moment in self._moments]
