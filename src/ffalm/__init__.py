@@ -61,7 +61,7 @@ if typing.TYPE_CHECKING:
     from ffalm.targets.score_thresholds import ScoreThresholds
     from ffalm.trained_models.trained_model import TrainedModel
 
-__version__ = "0.13.3"
+__version__ = "0.13.4"
 __all__ = [
     "AFL", "FCFL", "FFALM", "FPFL", "QFFL", "SCAFFOLD", "Algorithm", "Audit", "Batch", "BlindAnswer", "DivergedError",
     "Examples", "FairALM", "FairAnswer", "FairFed", "FairFederatedClassifier", "FedAdam", "FedAvg", "FedAvgM", "FedFB",
