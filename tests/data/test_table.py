@@ -920,6 +920,39 @@ def test_codes_that_are_taken_for_quantities_are_noted() -> None:
     assert frame_notes(frame, categorical=("job",)) == ()
 
 
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"encoding": "utf-16"}, {"sep": ";", "decimal": ","}, {"sep": "\t"}, {"quoting": csv.QUOTE_ALL}],
+    ids=lambda form: "".join(map(str, form)),
+)
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_numbers_with_zeros_before_them_are_noted(tmp_path: Path, form: dict[str, Any], ending: str) -> None:
+    file = tmp_path / f"people{ending}"
+    postcode, day = ["00501", "10001", "90210", "00501", "2139"] * 16, ["01/02/2020", "2020-01-01 05:00"] * 40
+    frame = people(postcode=postcode, bonus=[0, 0.5, 1.05, 10, 0.01] * 16, town=day)
+    frame.loc[3, "bonus"] = None
+    frame.to_csv(file, index=False, **form)
+    settings = {name: value for name, value in form.items() if name in ("encoding", "decimal")}
+    noted = "The column 'postcode' holds numbers with zeros before them, such as 00501, which are read as quantities "
+    own = {**settings, "missing": "mean"}
+    assert table(str(file), **own).read().notes[1:] == (f"{noted}(501): list it in categorical if they are codes.",)
+    assert table(str(file), **own, categorical=("postcode",)).read().notes[1:] == ()
+    assert table(str(file), **own, drop=("postcode",)).read().notes[1:] == ()
+
+
+def test_zeros_before_numbers_are_noted_of_each_file_and_beside_a_leak(write: Any) -> None:
+    codes = np.where(people()["hired"] == "yes", "007", "104")
+    north, south = write(people(branch=codes), "north.csv"), write(people(branch=104, age="05"), "south.csv")
+    told = table(f"{north},{south}").read().notes
+    assert [("'branch'" in note, "'age'" in note, "zeros" in note) for note in told] == [
+        (False, True, True),
+        (True, False, True),
+    ]
+    leak, zeros = table(north).read().notes
+    assert "'branch' alone gives the label away" in leak and "such as 007," in zeros
+    assert frame_notes(people(branch=[7, 104] * 40)) == ()
+
+
 def frame_notes(frame: pd.DataFrame, **settings: Any) -> tuple[str, ...]:
     return FrameTable(label="hired", group="sex", favourable="yes", frame=frame, **settings).read().notes
 

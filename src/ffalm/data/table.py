@@ -24,7 +24,7 @@ from ffalm.data.table_columns import (
     filled,
     several_refused,
 )
-from ffalm.data.table_files import FILE_COLUMN, checked_columns, files_of, read_tables
+from ffalm.data.table_files import FILE_COLUMN, checked_columns, files_of, padded_columns, read_tables
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_remarks import remarks
 from ffalm.data.table_values import (
@@ -147,7 +147,10 @@ class Table:
             owner=owner,
             owner_names=owners,
             long_tails=True,
-            notes=(*notes, *assumed, *unseen, *found.notes, *without, *gaps, *remarks(features, y, train, self._codes)),
+            notes=(
+                *(*notes, *assumed, *unseen, *found.notes, *without, *gaps),
+                *remarks(features, y, train, self._codes, self.padded(features)),
+            ),
             preprocessing=Preprocessing(
                 missing=self.missing,
                 separator=self.separator,
@@ -209,6 +212,11 @@ class Table:
         columns = {name: as_category(frame[name]) if name in codes else frame[name] for name in names}
         return pd.DataFrame(columns, copy=False)
 
+    def padded(self, features: pd.DataFrame) -> dict[str, str]:
+        """The columns of numbers that the file writes with zeros before them, such as 00501, and one of these each."""
+        numeric = [str(name) for name in features if is_numeric(features[name])]
+        return padded_columns(self.file, numeric, self.separator, self.decimal, self.encoding) if numeric else {}
+
     def check(self, column: pd.Series) -> None:
         """Refuse a feature column that cannot be learned from."""
         check_feature(column, column.name in self._codes, self.file, self.decimal)
@@ -236,6 +244,10 @@ class FrameTable(Table):
 
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         return checked_columns(self.frame, self.file)
+
+    def padded(self, features: pd.DataFrame) -> dict[str, str]:
+        """None: columns of a data frame say themselves what is a number."""
+        return {}
 
 
 def _composed(names: Any) -> Any:

@@ -25,7 +25,8 @@ _PIECE_VALUES = 2**22  # values of all columns that are read at a time
 _WHOLE = 0.25  # share of the free memory that a table may take to be read whole
 _DECODED = 5  # bytes that a table takes as it is read, for each byte of text
 _UNPACKED = 5  # times a compressed file
-_BLOCK = 2**24  # bytes that are searched for line feeds at a time
+_BLOCK = 2**24  # bytes that are searched at a time
+_PADDED = re.compile(r"0[0-9]+")
 _LINES = 20  # from which the separator is detected
 _VALUE = 16  # bytes of a value of a Parquet file, as it is read
 
@@ -59,20 +60,7 @@ def read_text(
 
     Some programs declare the separator in a line such as `sep=;` before the header.
     """
-    if encoding is None or codecs.lookup(encoding).name == "utf-8":
-        encoding = "utf-8-sig"  # with or without a byte order mark
-    lines = _first_lines(path, encoding)
-    declared = re.fullmatch(r"sep=(.)", lines[0])
-    sign = separator or (declared.group(1) if declared else _separator(lines, usual))
-    skipped = int(declared is not None)
-    options: dict[str, Any] = {
-        "sep": sign,
-        "skipinitialspace": True,
-        "decimal": decimal,
-        "skiprows": skipped,
-        "encoding": encoding,
-    }
-    header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
+    header, options = _layout(path, separator, decimal, encoding, usual)
     size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
     if texts != "all":
         texts = {column_name(name) for name in texts}
@@ -94,14 +82,51 @@ def read_text(
     else:
         with pd.read_csv(path, chunksize=max(1, _PIECE_VALUES // len(header)), **options) as reader:
             frame = joined((_named(piece, header) for piece in reader), whole, size)
-    if _line_feeds(path) > len(frame) + 1 + skipped:  # else no cell holds any
-        _require_closed_quotes(path, sign, encoding)
+    if _line_feeds(path) > len(frame) + 1 + options["skiprows"]:  # else no cell holds any
+        _require_closed_quotes(path, options["sep"], options["encoding"])
     coded = [place for place, name in enumerate(header) if column_name(name) in codes]
     if coded:
         rows = max(1, _PIECE_VALUES // 8 // len(coded))  # texts take more room than numbers
         as_texts = {**options, "dtype": str, "chunksize": rows}
         spell_codes(frame, coded, decimal, lambda places: pd.read_csv(path, usecols=list(places), **as_texts))
     return frame
+
+
+def padded_numbers(
+    path: Path,
+    names: Collection[str],
+    separator: str | None,
+    decimal: Literal[".", ","],
+    encoding: Encoding,
+    usual: str,
+) -> dict[str, str]:
+    """Those of these columns in which a whole number begins with 0, such as 00501, with an example of each.
+
+    The beginning of a large file is enough, since this is for a note.
+    """
+    header, options = _layout(path, separator, decimal, encoding, usual)
+    places = [place for place, name in enumerate(header) if column_name(name) in names]
+    with _opened(path)(path, "rb") as file:
+        block = file.read(_BLOCK)
+    if not places or not _may_be_padded(block, options["sep"], options["encoding"]):
+        return {}
+    rows = {"nrows": block.count(b"\n") + 1, "chunksize": max(1, _PIECE_VALUES // 8 // len(places))}
+    found: dict[str, str] = {}
+    with pd.read_csv(path, usecols=places, **{**options, "dtype": str}, **rows) as pieces:
+        for piece in pieces:
+            for place, column in zip(places, piece.columns, strict=True):
+                padded = (text.strip() for text in piece[column].dropna().unique() if _PADDED.fullmatch(text.strip()))
+                if example := next(padded, ""):
+                    found.setdefault(column_name(header[place]), example)
+    return found
+
+
+def _may_be_padded(block: bytes, separator: str, encoding: str) -> bool:
+    """Whether some cell may be such a number: reading all as text again takes longer."""
+    if not "0,".encode(encoding).endswith(b"0,"):
+        return True  # several bytes a letter, such as UTF-16
+    ends = re.escape(separator.encode(encoding)[-1:]) + rb"\s\"'"
+    return re.search(rb"0(?<=[" + ends + rb"]0)[0-9]+(?![^" + ends + rb"])", block) is not None
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
@@ -120,6 +145,24 @@ def read_parquet(path: Path) -> pd.DataFrame:
             yield stored_column(_frame(read_table(path, columns=[name]).select([name])).iloc[:, 0], room[place])
 
     return frame_of(names, columns())
+
+
+def _layout(
+    path: Path, separator: str | None, decimal: Literal[".", ","], encoding: Encoding, usual: str
+) -> tuple[list[str], dict[str, Any]]:
+    """The first row of a text file, which names its columns, and how pandas has to read the file."""
+    if encoding is None or codecs.lookup(encoding).name == "utf-8":
+        encoding = "utf-8-sig"  # with or without a byte order mark
+    lines = _first_lines(path, encoding)
+    declared = re.fullmatch(r"sep=(.)", lines[0])
+    options: dict[str, Any] = {
+        "sep": separator or (declared.group(1) if declared else _separator(lines, usual)),
+        "skipinitialspace": True,
+        "decimal": decimal,
+        "skiprows": int(declared is not None),
+        "encoding": encoding,
+    }
+    return pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist(), options
 
 
 def _require_closed_quotes(path: Path, separator: str, encoding: Encoding) -> None:

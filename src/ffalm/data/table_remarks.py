@@ -7,7 +7,7 @@ and columns that are filled in after the outcome all give a model, of an accurac
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
@@ -28,11 +28,19 @@ _FEWEST_CODES, _ROWS_A_CODE = 6, 10
 _CLEAR, _SHARE = 20.0, 0.01  # standard errors, and share of the label's variance, beyond what a curve explains
 
 
-def remarks(features: pd.DataFrame, y: Codes, train: Codes, declared: Collection[str] = ()) -> tuple[str, ...]:
+def remarks(
+    features: pd.DataFrame,
+    y: Codes,
+    train: Codes,
+    declared: Collection[str] = (),
+    padded: Mapping[str, str] | None = None,
+) -> tuple[str, ...]:
     """The notes on all columns, in their order; `y` are label codes, the favourable label the largest.
 
-    `declared` columns are categories whatever their texts look like.
+    `declared` columns are categories whatever their texts look like; `padded` ones are numbers with zeros before them
+    in the file, and one of these each.
     """
+    padded = padded or {}
     rows = train[:: 1 + len(train) // _MOST_ROWS]  # evenly spaced, since files may be sorted
     labels = y[rows]
     others = len(rows) - np.bincount(labels).max()
@@ -41,9 +49,19 @@ def remarks(features: pd.DataFrame, y: Codes, train: Codes, declared: Collection
     for name, column in features.items():
         found = _of_column(column) or ([] if name in declared else _written(column.iloc[rows]))
         if (enough or others >= _FEWEST_OTHERS) and not found:
-            found = _with_labels(column.iloc[rows], labels, enough)
+            found = _with_labels(column.iloc[rows], labels, enough and name not in padded)
+        if name in padded:
+            found.append(of_padded(padded[str(name)]))
         notes += [f"The column {str(name)!r} {one}" for one in found]
     return tuple(notes)
+
+
+def of_padded(example: str) -> str:
+    """What to say of a column that holds a number such as 00501."""
+    return (
+        f"holds numbers with zeros before them, such as {example}, which are read as quantities "
+        f"({example.lstrip('0') or 0}): list it in categorical if they are codes."
+    )
 
 
 def _of_column(column: pd.Series) -> list[str]:

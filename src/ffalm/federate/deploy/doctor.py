@@ -74,7 +74,8 @@ def _columns(file: Path, data: LocalTable) -> Iterator[Check]:
     """Columns that a federation could not use."""
     from ffalm.data.encoding import is_numeric
     from ffalm.data.table_columns import check_feature
-    from ffalm.data.table_files import read_table
+    from ffalm.data.table_files import padded_columns, read_table
+    from ffalm.data.table_remarks import of_padded
     from ffalm.federate.site.rows import check_complete
 
     try:
@@ -90,6 +91,10 @@ def _columns(file: Path, data: LocalTable) -> Iterator[Check]:
                 check_feature(frame[name], False, file.name, data.decimal)
         except UserError as error:
             yield Check("data columns", "warn", str(error))
+    kept = [name for name in frame.columns if name not in data.drop and is_numeric(frame[name])]
+    padded = padded_columns(str(file), kept, data.separator, data.decimal, data.encoding)
+    for name, example in padded.items():
+        yield Check("data columns", "warn", f"The column {name!r} {of_padded(example)}")
 
 
 def data_paths(folder: Path, data: LocalData) -> dict[str, Path]:
