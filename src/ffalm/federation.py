@@ -312,6 +312,7 @@ def load(
     cut = {**kind, "clients": clients, "alpha": alpha, "leave_out": leave_out}
     cut |= {} if min_rows is None else {"min_rows": min_rows}
     split = build(Partition, cut, "partition")
+    split.require_effects(cut)
     whole = isinstance(seed, Integral) and not isinstance(seed, bool) and int(seed) >= 0
     require(whole, f"The seed must be a whole number from 0 up; got {short_repr(seed)}.")
     with usual_modes():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import warnings
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,19 @@ def test_a_split_column_decides_the_parts(write: Any) -> None:
 def test_a_split_column_without_validation_gives_up_some_training_rows(write: Any) -> None:
     raw = table(write(people(part=["train"] * 60 + ["test"] * 20)), split="part").read()
     assert [len(rows) for rows in raw.parts] == [54, 6, 20]
+
+
+def test_shares_that_a_split_column_leaves_without_effect_are_noted(write: Any) -> None:
+    kept = table(write(people(part=["train", "train", "test", "train", "train"] * 16)), split="part", test=0.4)
+    assert kept.read().notes == (
+        "The setting 'test' changes nothing: the split column 'part' says which rows are tested and held out.",
+    )
+    assert replace(kept, test=0.2, validation=0.3, data_seed=4).read().notes == ()
+    whole = table(write(people(part=["train", "Val", "test", "train", "train"] * 16)), split="part", data_seed=4)
+    assert "settings 'data_seed', 'test', 'validation' change nothing" in " ".join(
+        replace(whole, validation=0.3, test=0.4).read().notes
+    )
+    assert replace(whole, data_seed=0).read().notes == ()
 
 
 def test_a_strange_or_incomplete_split_column_is_refused(write: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from unicodedata import normalize
@@ -10,7 +10,7 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 
-from ffalm.data.category_lookup import as_text
+from ffalm.data.category_lookup import as_text, distinct
 from ffalm.data.encoding import RawTable, is_numeric
 from ffalm.data.group_settings import fewest_rows, group_columns
 from ffalm.data.owners import code_owner
@@ -129,6 +129,7 @@ class Table:
         train = parts[0]
         found = found.with_small_last(train, fewest_rows(self.min_group_size, self.group_columns), self.file)
         unseen = check_training_labels(y[train], labels, self.label, self.file)
+        shares = () if self.split is None else unused_shares(self, pick(frame, self.split, self.file))
         owner: Codes | None = None
         owners: tuple[str, ...] = ()
         without: tuple[str, ...] = ()
@@ -148,7 +149,7 @@ class Table:
             owner_names=owners,
             long_tails=True,
             notes=(
-                *(*notes, *assumed, *unseen, *found.notes, *without, *gaps),
+                *(*notes, *assumed, *unseen, *found.notes, *shares, *without, *gaps),
                 *remarks(features, y, train, self._codes, self.padded(features)),
             ),
             preprocessing=Preprocessing(
@@ -330,3 +331,14 @@ def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, fil
         kept, carved = split_rows(strata[train], (1 - validation, validation), seed)
         return [train[kept], train[carved], rows["test"]]
     return list(rows.values())
+
+
+def unused_shares(source: Any, column: pd.Series) -> tuple[str, ...]:
+    """A note on shares or a seed of a data source that were set, although its split column leaves them no effect."""
+    held_out = {value.casefold() for value in distinct(column)[1]} & {*PARTS["validation"]}
+    unused = ("test", "validation", "data_seed") if held_out else ("test",)
+    given = [one.name for one in fields(source) if one.name in unused and getattr(source, one.name) != one.default]
+    if not given:
+        return ()
+    what = f"The setting{'s' * (len(given) > 1)} {listed(given)} change{'s' * (len(given) == 1)} nothing"
+    return (f"{what}: the split column {str(column.name)!r} says which rows are tested and held out.",)

@@ -129,6 +129,7 @@ def compare(
         require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {short_repr(data)}.")
         origin = find_source(os.fspath(data), given)
         first, alphas = partitions_of({**owners_partition(origin, cut), **cut})
+        first.require_effects(cut)
     else:
         if framed:
             require(not fresh_data, "The splits of a data frame are the same for every seed: leave `fresh_data` out.")
