@@ -240,7 +240,7 @@ def test_settings_that_a_partition_does_not_use_are_refused(tmp_path: Path) -> N
     for asked in ({"partition": "iid", "alpha": 0.3}, {"partition": "iid", "alpha": [0.3, 5]}):
         with pytest.raises(UserError, match="'alpha' would change nothing, since the partition 'iid' does not use it"):
             ffalm.compare("census", ["fedavg"], data_settings={"rows": 300}, seeds=1, rounds=1, **asked)  # type: ignore[arg-type]
-    owned = {"label": "hired", "group": "sex", "favourable": "yes", "owner": "bank"}
+    owned: Any = {"label": "hired", "group": "sex", "favourable": "yes", "owner": "bank"}
     with pytest.raises(UserError, match="'clients' would change nothing, since the partition 'silos' does not use it"):
         ffalm.load(owned_people(tmp_path), clients=4, **owned)
     assert len(ffalm.load(owned_people(tmp_path), clients=10, alpha=5.0, **owned).clients) == 3
