@@ -213,7 +213,7 @@ def test_an_unknown_source_or_setting_is_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match="by its name, or a table by its path or as a data frame; got None"):
         ffalm.load(None)
     with pytest.raises(UserError, match="did you mean 'balanced'"):
-        ffalm.load("census", partition="balansed")
+        ffalm.load("census", partition="balansed")  # type: ignore[arg-type]
 
 
 def test_a_federation_is_shown_in_a_few_words() -> None:
@@ -266,7 +266,7 @@ def test_owners_of_held_out_rows_are_known(tmp_path: Path) -> None:
     federation = ffalm.load(owned_people(tmp_path), owner="bank", **settings)
     assert federation.client_names == ("north", "south", "west")
     for part, whole in (("validation", federation.validation), ("test", federation.test)):
-        own = federation.own_parts(part)
+        own = federation.own_parts(part)  # type: ignore[arg-type]
         assert own is not None and whole is not None
         assert sum(map(len, own)) == len(whole) and min(map(len, own)) > 0
     assert ffalm.load(owned_people(tmp_path), clients=2, **settings).own_parts("test") is None
@@ -319,7 +319,7 @@ def test_the_favourable_label_may_be_given_by_its_name() -> None:
     assert ffalm.Federation.from_arrays([part], favourable="2").task.favourable == 2
     for wrong in ("yes", 1.5):
         with pytest.raises(UserError, match="favourable"):
-            ffalm.Federation.from_arrays([part], favourable=wrong)
+            ffalm.Federation.from_arrays([part], favourable=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("clients", [None, 1.5, "ab", {"a": 1}, np.zeros((3, 3))])
