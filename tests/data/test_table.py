@@ -967,6 +967,35 @@ def test_zeros_before_numbers_are_noted_of_each_file_and_beside_a_leak(write: An
     assert frame_notes(people(branch=[7, 104] * 40)) == ()
 
 
+def test_ids_that_are_numbers_are_noted() -> None:
+    draws = np.random.default_rng(0)
+    noted = ("The column 'id' holds a different whole number in every row, like an id: list it in drop unless it is a "
+             "quantity.",)  # fmt: skip
+    assert frame_notes(people(400, id=draws.permutation(1000)[:400] + 10**6)) == noted
+    assert frame_notes(people(400, id=np.sort(draws.permutation(1000)[:400]))) == noted
+    assert frame_notes(people(400, income=draws.integers(0, 1000, 400))) == ()
+    assert frame_notes(people(400, income=draws.permutation(10**6)[:400])) == ()  # may differ by chance
+
+
+@pytest.mark.parametrize("mark", [".", ","])
+def test_thousands_that_are_read_as_decimals_are_noted(tmp_path: Path, mark: Any) -> None:
+    file, amounts = tmp_path / "people.csv", np.random.default_rng(0).integers(200, 9000, 400)
+
+    def notes(texts: list[str]) -> tuple[str, ...]:
+        people(400, pay=texts).to_csv(file, sep=";", index=False)
+        return table(str(file), decimal=mark, missing="mean").read().notes
+
+    written = [f"{amount:,}".replace(",", mark) for amount in amounts]
+    (note,) = notes(written)
+    kind = "point" if mark == "." else "comma"
+    assert f"'pay' holds numbers with a {kind} before three digits, such as {amounts[0] // 1000}{mark}" in note
+    assert f"write them without it ({amounts[0]})." in note
+    assert "'pay' holds" in notes(["", *written[1:]])[1]
+    for other in (f"0{mark}500", f"2{mark}5", f"12{mark}3456", "1200"):
+        assert notes([*written[1:], other]) == ()
+    assert notes([f"{amount / 1000:.3f}".replace(".", mark) for amount in amounts]) == ()
+
+
 def frame_notes(frame: pd.DataFrame, **settings: Any) -> tuple[str, ...]:
     return FrameTable(label="hired", group="sex", favourable="yes", frame=frame, **settings).read().notes
 

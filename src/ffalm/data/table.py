@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,6 +14,7 @@ import pandas as pd
 from ffalm.data.category_lookup import as_text, distinct
 from ffalm.data.encoding import RawTable, is_numeric
 from ffalm.data.group_settings import fewest_rows, group_columns
+from ffalm.data.number_cells import written_strangely
 from ffalm.data.owners import code_owner
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
@@ -24,7 +26,7 @@ from ffalm.data.table_columns import (
     filled,
     several_refused,
 )
-from ffalm.data.table_files import FILE_COLUMN, checked_columns, files_of, padded_columns, read_tables
+from ffalm.data.table_files import FILE_COLUMN, checked_columns, files_of, read_tables
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_remarks import remarks
 from ffalm.data.table_values import (
@@ -137,6 +139,7 @@ class Table:
         if owner_column is not None:
             owner, owners, without = code_owner(pick(frame, owner_column, self.file), train, self.file)
         measured = [name for name in self._feature_names(frame) if name not in self._codes]
+        strange = self.strange_numbers({name: frame[name] for name in measured})
         frame, gaps = filled(frame, measured, train, self.missing == "mean", self.file)
         features = self.features(frame)
         return RawTable(
@@ -150,7 +153,7 @@ class Table:
             long_tails=True,
             notes=(
                 *(*notes, *assumed, *unseen, *found.notes, *shares, *without, *gaps),
-                *remarks(features, y, train, self._codes, self.padded(features)),
+                *remarks(features, y, train, self._codes, strange),
             ),
             preprocessing=Preprocessing(
                 missing=self.missing,
@@ -213,10 +216,9 @@ class Table:
         columns = {name: as_category(frame[name]) if name in codes else frame[name] for name in names}
         return pd.DataFrame(columns, copy=False)
 
-    def padded(self, features: pd.DataFrame) -> dict[str, str]:
-        """The columns of numbers that the file writes with zeros before them, such as 00501, and one of these each."""
-        numeric = [str(name) for name in features if is_numeric(features[name])]
-        return padded_columns(self.file, numeric, self.separator, self.decimal, self.encoding) if numeric else {}
+    def strange_numbers(self, columns: Mapping[str, pd.Series]) -> dict[str, str]:
+        """What to say of columns of numbers that the file writes like codes or thousands."""
+        return written_strangely(self.file, columns, self.separator, self.decimal, self.encoding)
 
     def check(self, column: pd.Series) -> None:
         """Refuse a feature column that cannot be learned from."""
@@ -246,8 +248,8 @@ class FrameTable(Table):
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         return checked_columns(self.frame, self.file)
 
-    def padded(self, features: pd.DataFrame) -> dict[str, str]:
-        """None: columns of a data frame say themselves what is a number."""
+    def strange_numbers(self, columns: Mapping[str, pd.Series]) -> dict[str, str]:
+        """Nothing: columns of a data frame say themselves what is a number."""
         return {}
 
 

@@ -16,7 +16,7 @@ from ffalm.arrays import inferred
 from ffalm.data import PARQUET, SEPARATORS, is_table
 from ffalm.data.encoding import is_numeric
 from ffalm.data.table_pieces import one_below_the_other
-from ffalm.data.table_readers import check_encoding, padded_numbers, read_parquet, read_text
+from ffalm.data.table_readers import check_encoding, read_parquet, read_text
 from ffalm.data.table_values import column_name, listed
 from ffalm.errors import UserError, require
 from ffalm.system.files import reason
@@ -73,23 +73,6 @@ def read_table(
         unreadable = "Its data file cannot be read as a table."
         raise UserError(f"{file!r} cannot be read as a table: {why.rstrip('.')}.", unreadable) from None
     return checked_columns(frame, file)
-
-
-def padded_columns(
-    file: str, names: Collection[str], separator: str | None, decimal: Literal[".", ","], encoding: str | None
-) -> dict[str, str]:
-    """Those of these columns of numbers that are written with zeros before them, such as 00501, and one of them each.
-
-    Read as numbers, they lose the zeros; Parquet files and data frames say themselves what is a number.
-    """
-    found: dict[str, str] = {}
-    for one in files_of(file):
-        path = require_file(one)
-        usual = next((sign for ending, sign in SEPARATORS.items() if path.name.lower().endswith(ending)), None)
-        if usual is not None:
-            sign = "\t" if separator == r"\t" else separator
-            found = {**padded_numbers(path, names, sign, decimal, encoding, usual), **found}
-    return found
 
 
 def _version(path: Path) -> tuple[int, ...]:

@@ -25,8 +25,7 @@ _PIECE_VALUES = 2**22  # values of all columns that are read at a time
 _WHOLE = 0.25  # share of the free memory that a table may take to be read whole
 _DECODED = 5  # bytes that a table takes as it is read, for each byte of text
 _UNPACKED = 5  # times a compressed file
-_BLOCK = 2**24  # bytes that are searched at a time
-_PADDED = re.compile(r"0[0-9]+")
+_BLOCK = 2**24  # bytes that are searched for line feeds at a time
 _LINES = 20  # from which the separator is detected
 _VALUE = 16  # bytes of a value of a Parquet file, as it is read
 
@@ -60,7 +59,7 @@ def read_text(
 
     Some programs declare the separator in a line such as `sep=;` before the header.
     """
-    header, options = _layout(path, separator, decimal, encoding, usual)
+    header, options = text_layout(path, separator, decimal, encoding, usual)
     size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
     if texts != "all":
         texts = {column_name(name) for name in texts}
@@ -92,43 +91,6 @@ def read_text(
     return frame
 
 
-def padded_numbers(
-    path: Path,
-    names: Collection[str],
-    separator: str | None,
-    decimal: Literal[".", ","],
-    encoding: Encoding,
-    usual: str,
-) -> dict[str, str]:
-    """Those of these columns in which a whole number begins with 0, such as 00501, with an example of each.
-
-    The beginning of a large file is enough, since this is for a note.
-    """
-    header, options = _layout(path, separator, decimal, encoding, usual)
-    places = [place for place, name in enumerate(header) if column_name(name) in names]
-    with _opened(path)(path, "rb") as file:
-        block = file.read(_BLOCK)
-    if not places or not _may_be_padded(block, options["sep"], options["encoding"]):
-        return {}
-    rows = {"nrows": block.count(b"\n") + 1, "chunksize": max(1, _PIECE_VALUES // 8 // len(places))}
-    found: dict[str, str] = {}
-    with pd.read_csv(path, usecols=places, **{**options, "dtype": str}, **rows) as pieces:
-        for piece in pieces:
-            for place, column in zip(places, piece.columns, strict=True):
-                padded = (text.strip() for text in piece[column].dropna().unique() if _PADDED.fullmatch(text.strip()))
-                if example := next(padded, ""):
-                    found.setdefault(column_name(header[place]), example)
-    return found
-
-
-def _may_be_padded(block: bytes, separator: str, encoding: str) -> bool:
-    """Whether some cell may be such a number: reading all as text again takes longer."""
-    if not "0,".encode(encoding).endswith(b"0,"):
-        return True  # several bytes a letter, such as UTF-16
-    ends = re.escape(separator.encode(encoding)[-1:]) + rb"\s\"'"
-    return re.search(rb"0(?<=[" + ends + rb"]0)[0-9]+(?![^" + ends + rb"])", block) is not None
-
-
 def read_parquet(path: Path) -> pd.DataFrame:
     """The table; exact decimals become floats, because pandas would read them as objects."""
     from pyarrow.parquet import ParquetFile, read_table
@@ -147,7 +109,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
     return frame_of(names, columns())
 
 
-def _layout(
+def text_layout(
     path: Path, separator: str | None, decimal: Literal[".", ","], encoding: Encoding, usual: str
 ) -> tuple[list[str], dict[str, Any]]:
     """The first row of a text file, which names its columns, and how pandas has to read the file."""
@@ -170,7 +132,7 @@ def _require_closed_quotes(path: Path, separator: str, encoding: Encoding) -> No
     as one text."""
     longest = csv.field_size_limit(sys.maxsize)
     try:
-        with _opened(path)(path, "rt", encoding=encoding, newline="") as file:
+        with open_file(path)(path, "rt", encoding=encoding, newline="") as file:
             rows, before = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True), 0
             while True:
                 try:
@@ -188,11 +150,11 @@ def _require_closed_quotes(path: Path, separator: str, encoding: Encoding) -> No
 
 
 def _line_feeds(path: Path) -> int:
-    with _opened(path)(path, "rb") as file:
+    with open_file(path)(path, "rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
-def _opened(path: Path) -> Callable[..., Any]:
+def open_file(path: Path) -> Callable[..., Any]:
     """The function that opens a file, which may be compressed."""
     return gzip.open if path.name.lower().endswith(".gz") else open
 
@@ -212,7 +174,7 @@ def _named(frame: pd.DataFrame, header: list[str]) -> pd.DataFrame:
 
 def _first_lines(path: Path, encoding: Encoding) -> list[str]:
     """The first lines that are not empty; bytes that cannot be decoded are reported when the table is read."""
-    with _opened(path)(path, "rt", encoding=encoding, errors="replace") as file:
+    with open_file(path)(path, "rt", encoding=encoding, errors="replace") as file:
         return list(islice((line.rstrip("\n") for line in file if line.strip()), _LINES)) or [""]
 
 

@@ -34,7 +34,6 @@ from ffalm.data.table_codes import code_columns
 from ffalm.data.table_columns import MOST_CATEGORIES
 from ffalm.data.table_files import read_table
 from ffalm.data.table_groups import group_column
-from ffalm.data.table_remarks import of_padded
 from ffalm.data.table_values import Codes, complete, listed, natural, pick, place_of
 from ffalm.data.types import Task
 from ffalm.data.written_numbers import FEWEST_IDS
@@ -154,8 +153,8 @@ class TableRows:
 
     def notes(self) -> list[str]:
         """What the site's owner should know of columns that can be used; for the site's own log too."""
-        padded = self.table.padded(self.features)
-        return [f"The column {name!r} {of_padded(example)}" for name, example in padded.items()]
+        columns = {str(name): self.features[name] for name in self.features}
+        return [f"The column {name!r} {told}" for name, told in self.table.strange_numbers(columns).items()]
 
     def description(self, columns: Collection[str] | None, fewest: int) -> Description:
         """What is sent to the coordinator: names and kinds of columns; for those that it asks for, counts and sums of
