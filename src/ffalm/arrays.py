@@ -120,11 +120,19 @@ def named_column(values: Any, name: str, what: str) -> Series:
 
 
 def inferred(column: Series) -> Series:
-    """The column in the type of its values, which an array of objects does not tell."""
+    """The column in the type of its values, which an array of objects does not tell; exact decimals become floats.
+
+    Databases give their amounts as `decimal.Decimal`.
+    """
+    import pandas as pd
+
     try:
-        return column.infer_objects()
-    except OverflowError:  # integers too large for pandas
-        return column
+        column = column.infer_objects()
+        if column.dtype == object and pd.api.types.infer_dtype(column, skipna=True) == "decimal":
+            return column.astype(np.float64)
+    except (OverflowError, ValueError):  # integers too large for pandas; signaling NaNs
+        pass
+    return column
 
 
 def _of_frame(frame: Any, what: str) -> Any:

@@ -770,6 +770,7 @@ def test_columns_are_taken_in_every_type_that_frames_hold_them_in() -> None:
     kinds: dict[str, Any] = {
         "objects": plain["pay"].astype(object),
         "big-endian": plain["pay"].to_numpy().astype(">f8"),
+        "decimals of a database": pd.Series([Decimal(str(pay)) for pay in plain["pay"]]),
         "decimals": pd.Series(pd.array([Decimal(str(pay)) for pay in plain["pay"]], dtype=exact)),
     }
     for kind, column in kinds.items():
