@@ -53,7 +53,8 @@ class ScoredTable:
     def of(cls, scores: Any, labels: Any, groups: Any, favourable: Any = None, what: str = _GIVEN) -> ScoredTable:
         """Columns of one length; a group may be missing. With more than two labels all but one are unfavourable."""
         columns = _columns(scores, labels, groups)
-        codes, label_names, notes = code_label(columns["labels"], favourable, what)
+        unquoted = what.strip("'")  # its messages put the name of a file in quotation marks
+        codes, label_names, notes = code_label(columns["labels"], favourable, unquoted)
         group_names = _group_names(columns["groups"], what)
         places = codes_of(columns["groups"], group_names)
         known = places >= 0
