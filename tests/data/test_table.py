@@ -540,6 +540,18 @@ def test_a_stray_or_misspelt_label_is_refused_instead_of_becoming_a_class(write:
     assert "holds 'Yes', 'yes', which differ in spelling alone" in refusal(table(write(frame)))
 
 
+@pytest.mark.parametrize("words", [("no", "yes"), ("N", "Y"), ("yes", "yes")])
+def test_labels_that_say_yes_and_no_in_several_ways_are_refused(write: Any, words: tuple[str, str]) -> None:
+    """As when owners write 0 and 1, and others no and yes: these would be four labels."""
+    coded, frame = (people()["hired"] == "yes").astype(int), people()
+    frame["hired"] = [words[one] if place % 5 == 0 else str(one) for place, one in enumerate(coded)]
+    assert "which say yes and no in several ways: write them the same way." in refusal(
+        table(write(frame), favourable="1")
+    )
+    letters = people(hired=list("FTNYA" * 16))
+    assert table(write(letters), favourable="A").read().task.labels == 5
+
+
 def test_many_classes_are_taken_and_numbers_among_them_noted(write: Any) -> None:
     named = table(write(people(400, hired=[f"class {row % 40}" for row in range(400)])), favourable="class 7").read()
     assert named.task.labels == 40 and named.task.label_names[-2:] == ("class 39", "class 7") and named.notes == ()

@@ -40,6 +40,7 @@ from ffalm.data.table_values import (
     nearest,
     pick,
     place_of,
+    several_yes_and_no,
 )
 from ffalm.data.types import Dataset, Task
 from ffalm.data.written_numbers import FEWEST_IDS
@@ -297,6 +298,10 @@ def _check_label_values(column: pd.Series, codes: Codes, values: list[str], wher
     )
     alike = [value for value in values if sum(canonical(value) == canonical(other) for other in values) > 1]
     require(not alike, f"{where} holds {listed(alike)}, which differ in spelling alone: write them the same way.")
+    require(
+        not several_yes_and_no(values),
+        f"{where} holds {listed(values)}, which say yes and no in several ways: write them the same way.",
+    )
     rare = [value for value, found in zip(values, np.bincount(codes), strict=True) if found < len(PARTS)]
     require(
         count == 2 or not rare,
