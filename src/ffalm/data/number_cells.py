@@ -36,10 +36,10 @@ def written_strangely(
     file: str, columns: Columns, separator: str | None, decimal: Decimal, encoding: str | None
 ) -> dict[str, str]:
     """What to say of columns of numbers, read from these files, whose cells show that they are something else."""
-    numeric = [name for name in columns if is_numeric(columns[name])]
+    whole = [name for name in columns if is_numeric(columns[name]) and _whole(columns[name].iloc[:_FIRST])]
     found: dict[str, str] = {}
     for path, places, options in _text_files(file, separator, decimal, encoding):
-        found = {**_padded(path, {at: name for at, name in places.items() if name in numeric}, options), **found}
+        found = {**_padded(path, {at: name for at, name in places.items() if name in whole}, options), **found}
     return {**found, **written_as_thousands(file, columns, separator, decimal, encoding)}
 
 
@@ -79,11 +79,19 @@ def _text_files(
             yield path, {place: column_name(name) for place, name in enumerate(header)}, options
 
 
+def _whole(column: pd.Series) -> bool:
+    """Whether all numbers are whole."""
+    values = column.dropna().to_numpy(dtype=np.float64)
+    return bool((values == np.round(values)).all())
+
+
 def _padded(path: Path, places: Mapping[int, str], options: Mapping[str, Any]) -> dict[str, str]:
     """Columns in which a whole number begins with 0; the beginning of a large file is enough for a note."""
+    if not places:
+        return {}
     with open_file(path)(path, "rb") as file:
         block = file.read(_SEARCHED)
-    if not places or not _may_be_padded(block, options["sep"], options["encoding"]):
+    if not _may_be_padded(block, options["sep"], options["encoding"]):
         return {}
     found: dict[str, str] = {}
     for name, cells in _texts(path, places, {**options, "nrows": block.count(b"\n") + 1}):
