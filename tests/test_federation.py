@@ -236,6 +236,14 @@ def test_no_training_row_is_left_out_unless_a_partition_is_asked_to() -> None:
         assert int(loaded.counts().sum()) == 420
 
 
+def test_arrays_whose_indexes_have_the_rows_in_different_orders_are_noted() -> None:
+    rows = np.arange(40)
+    x, y, group = pd.DataFrame({"age": rows / 40.0}), pd.Series(rows % 2), pd.Series(rows // 2 % 2)
+    assert ffalm.Federation.from_arrays([(x, y, group)], test=(x, y, group)).notes == ()
+    (note,) = ffalm.Federation.from_arrays([(x, y, group)], test=(x, y[::-1], group)).notes
+    assert "features of the test part and labels of the test part hold the same rows in different orders" in note
+
+
 def test_settings_that_a_partition_does_not_use_are_refused(tmp_path: Path) -> None:
     for asked in ({"partition": "iid", "alpha": 0.3}, {"partition": "iid", "alpha": [0.3, 5]}):
         with pytest.raises(UserError, match="'alpha' would change nothing, since the partition 'iid' does not use it"):
