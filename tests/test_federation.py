@@ -236,6 +236,24 @@ def test_no_training_row_is_left_out_unless_a_partition_is_asked_to() -> None:
         assert int(loaded.counts().sum()) == 420
 
 
+def test_arrays_whose_indexes_have_the_rows_in_different_orders_are_noted() -> None:
+    rows = np.arange(40)
+    x, y, group = pd.DataFrame({"age": rows / 40.0}), pd.Series(rows % 2), pd.Series(rows // 2 % 2)
+    assert ffalm.Federation.from_arrays([(x, y, group)], test=(x, y, group)).notes == ()
+    (note,) = ffalm.Federation.from_arrays([(x, y, group)], test=(x, y[::-1], group)).notes
+    assert "features of the test part and labels of the test part hold the same rows in different orders" in note
+
+
+def test_settings_that_a_partition_does_not_use_are_refused(tmp_path: Path) -> None:
+    for asked in ({"partition": "iid", "alpha": 0.3}, {"partition": "iid", "alpha": [0.3, 5]}):
+        with pytest.raises(UserError, match="'alpha' would change nothing, since the partition 'iid' does not use it"):
+            ffalm.compare("census", ["fedavg"], data_settings={"rows": 300}, seeds=1, rounds=1, **asked)
+    owned: Any = {"label": "hired", "group": "sex", "favourable": "yes", "owner": "bank"}
+    with pytest.raises(UserError, match="'clients' would change nothing, since the partition 'silos' does not use it"):
+        ffalm.load(owned_people(tmp_path), clients=4, **owned)
+    assert len(ffalm.load(owned_people(tmp_path), clients=10, alpha=5.0, **owned).clients) == 3
+
+
 def owned_people(tmp_path: Path) -> str:
     """A table of three owners."""
     rows = np.arange(240)

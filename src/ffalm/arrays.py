@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,12 +121,34 @@ def named_column(values: Any, name: str, what: str) -> Series:
     return found.rename(name) if found.name is None else found
 
 
+def index_notes(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note on pandas objects whose rows are paired by place, although their indexes have the same rows elsewhere."""
+    import pandas as pd
+
+    indexed = {name: one.index for name, one in given.items() if isinstance(one, pd.Series | pd.DataFrame)}
+    for (first, one), (second, other) in combinations(indexed.items(), 2):
+        if len(one) == len(other) and not one.equals(other) and one.is_unique and len(one.difference(other)) == 0:
+            return (
+                f"The indexes of {first} and {second} hold the same rows in different orders; rows are paired by their "
+                "place, not by the index: bring them into one order if that is not meant.",
+            )
+    return ()
+
+
 def inferred(column: Series) -> Series:
-    """The column in the type of its values, which an array of objects does not tell."""
+    """The column in the type of its values, which an array of objects does not tell; exact decimals become floats.
+
+    Databases give their amounts as `decimal.Decimal`.
+    """
+    import pandas as pd
+
     try:
-        return column.infer_objects()
-    except OverflowError:  # integers too large for pandas
-        return column
+        column = column.infer_objects()
+        if column.dtype == object and pd.api.types.infer_dtype(column, skipna=True) == "decimal":
+            return column.astype(np.float64)
+    except (OverflowError, ValueError):  # integers too large for pandas; signaling NaNs
+        pass
+    return column
 
 
 def _of_frame(frame: Any, what: str) -> Any:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ffalm.arrays import index_notes
 from ffalm.data import find_source
 from ffalm.data.array_parts import read_parts, warn_of_scale
 from ffalm.data.compact_features import measured, row_bytes
@@ -136,6 +138,7 @@ class Federation:
                 parts.get("validation part"),
                 parts.get("test part"),
                 task,
+                notes=tuple(chain(*(_index_notes(where, arrays) for where, arrays in [*owned, *others]))),
                 feature_names=columns,
             )
             warn_of_scale([client.x for client in federation.clients], stacklevel=2)
@@ -314,10 +317,19 @@ def load(
     cut = {**kind, "clients": clients, "alpha": alpha, "leave_out": leave_out}
     cut |= {} if min_rows is None else {"min_rows": min_rows}
     split = build(Partition, cut, "partition")
+    split.require_effects(cut)
     whole = isinstance(seed, Integral) and not isinstance(seed, bool) and int(seed) >= 0
     require(whole, f"The seed must be a whole number from 0 up; got {short_repr(seed)}.")
     with usual_modes():
         return Federation.from_dataset(origin.load(), split, int(seed))
+
+
+def _index_notes(where: str, arrays: Any) -> tuple[str, ...]:
+    """A note on features, labels and groups of pandas whose rows are in different orders."""
+    if not (isinstance(arrays, tuple | list) and len(arrays) == len(_COLUMNS)):
+        return ()
+    names = (f"{what} of the {where}" for what in ("features", "labels", "groups"))
+    return index_notes(dict(zip(names, arrays, strict=True)))
 
 
 def _source(name: Any, settings: Mapping[str, Any]) -> Source:

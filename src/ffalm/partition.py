@@ -5,9 +5,9 @@ Every function returns one tensor of row numbers per client and draws only from 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,16 @@ class Partition:
     def without_effect(self) -> tuple[str, ...]:
         """The settings without effect for this kind of partition."""
         return () if self.skewed else ("alpha",) if self.kind == "iid" else ("alpha", "clients")
+
+    def require_effects(self, given: Mapping[str, Any]) -> None:
+        """Refuse settings, as a user gave them, that differ from the default and change nothing."""
+        usual = Partition()
+        for name in self.without_effect:
+            require(
+                given.get(name) in (None, getattr(usual, name), [getattr(usual, name)]),
+                f"The setting {name!r} would change nothing, since the partition {self.kind!r} does not use it: leave "
+                "it out.",
+            )
 
     def split(self, dataset: Dataset, seed: int) -> list[Tensor]:
         """The row numbers of each client's training examples."""

@@ -161,6 +161,8 @@ def test_clients_that_do_not_take_part_weigh_nothing() -> None:
     ({"client_epsilons": (0.1, -1.0)}, "'client_epsilons' of FCFL must be numbers from 0 up"),
     ({"constraint": "odds"}, "'constraint' of FCFL must be one of dp, eo"),
     ({"client_epsilons": (0.5, 0.5), "epsilon": 0.2}, "'epsilon' of FCFL would change nothing"),
+    ({"epsilon": None, "constraint": "eo"}, "'constraint' of FCFL would change nothing, since with epsilon none"),
+    ({"epsilon": None, "sharpness": 5.0}, "'sharpness' of FCFL would change nothing, since with epsilon none"),
 ])  # fmt: skip
 def test_settings_are_checked(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):

@@ -346,3 +346,18 @@ def test_a_series_without_a_name_is_called_by_its_role() -> None:
     found = ffalm.audit(label=truth, prediction=said, group=scored()["sex"])
     assert found.label == "label"
     assert found.notes == ("'label' = 1 was taken as the favourable outcome; favourable changes it.",)
+
+
+def test_columns_whose_indexes_have_the_rows_in_different_orders_are_noted() -> None:
+    frame = scored().sample(frac=1, random_state=0)
+
+    def notes(**changed: Any) -> tuple[str, ...]:
+        columns = {"label": frame["paid"], "prediction": frame["said"], "group": frame["sex"], **changed}
+        return ffalm.audit(**columns, favourable="yes").notes
+
+    assert (
+        notes() == notes(group=frame["sex"].to_numpy()) == notes(prediction=frame["said"].set_axis(range(9, 609))) == ()
+    )
+    for apart in ({"prediction": frame["said"].sort_index()}, {"group": frame[["sex", "race"]].sort_index()}):
+        (note,) = notes(**apart)
+        assert f"The indexes of label and {next(iter(apart))} hold the same rows in different orders" in note

@@ -65,6 +65,27 @@ def test_named_columns_are_copied_as_they_are_written(
     assert "idd" in capsys.readouterr().err
 
 
+def test_new_numbers_that_are_written_like_thousands_are_noted(
+    tmp_path: Path, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pay = np.random.default_rng(0).integers(200, 9000, 400)
+    federation = ffalm.load(people(400).assign(pay=pay), label="paid", group="sex", favourable="yes", clients=2)
+    answer = ffalm.fair(federation, "dpd <= 0.5", algorithms=["fedavg"], rounds=1, lr=0.5, repair="none")
+    model, frame = str(answer.save(tmp_path / "fair")), pd.read_csv(new)
+
+    def told(amounts: list[int], mark: str) -> str:
+        texts = [f"{amount:,}".replace(",", mark) for amount in amounts]
+        frame.assign(pay=texts).to_csv(new, index=False, sep=";")
+        assert run(["predict", model, str(new)]) == 0
+        return capsys.readouterr().err
+
+    wide = [200, *pay[pay > 1000][:29]]
+    assert "'pay' holds numbers with a point before three digits" in (note := told(wide, "."))
+    assert f"such as 200: if these are thousands, write them without it ({wide[1]})" in note
+    assert "much closer than in training" in told([amount + 1000 for amount in wide], ".")
+    assert "'pay'" not in told(wide, "")
+
+
 def test_a_file_may_be_written_in_another_way_than_that_of_training(
     model: Path, new: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

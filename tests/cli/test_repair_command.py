@@ -33,6 +33,15 @@ def scores(tmp_path: Path) -> Path:
     return tmp_path / "scores.csv"
 
 
+def test_a_file_that_cannot_be_used_is_named_once_in_quotation_marks(cli: Cli, scores: Path) -> None:
+    table = pd.read_csv(scores)
+    table.assign(paid=table["paid"].where(table.index > 3)).to_csv(scores, index=False)
+    assert f"'paid' of '{scores}' is empty in 4 of 1200 rows" in cli("repair", scores, *COLUMNS)[2]
+    tiny = table.assign(p=table["p"].where(table.index > 0, 3.4e-5))
+    tiny.to_csv(scores, index=False, sep=";", decimal=",")
+    assert "set decimal to ',' (--decimal ,)" in cli("repair", scores, *COLUMNS)[2]
+
+
 def test_scores_with_decimal_commas_in_another_encoding_are_repaired_alike(
     cli: Cli, scores: Path, tmp_path: Path
 ) -> None:

@@ -195,7 +195,8 @@ def test_owners_and_a_number_of_clients_contradict_each_other(cli: Cli, flags: l
 @pytest.mark.parametrize(
     ("added", "reason"),
     [
-        ("--partition iid --alpha 3", "the partition 'iid' does not use it"),
+        ("--partition iid --alpha 3", "the partition 'iid' does not use it: leave --alpha out."),
+        ("--partition iid --set partition.alpha=[0.3,5]", "The setting 'alpha' would change nothing, since the"),
         ("--preset paper", "none of these algorithms has presets"),
         ("--target none --repair single", "there is no fairness target: name one with --target"),
         ("--target none --confidence 0.9", "there is no fairness target: name one with --target"),

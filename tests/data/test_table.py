@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import warnings
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,19 @@ def test_a_split_column_decides_the_parts(write: Any) -> None:
 def test_a_split_column_without_validation_gives_up_some_training_rows(write: Any) -> None:
     raw = table(write(people(part=["train"] * 60 + ["test"] * 20)), split="part").read()
     assert [len(rows) for rows in raw.parts] == [54, 6, 20]
+
+
+def test_shares_that_a_split_column_leaves_without_effect_are_noted(write: Any) -> None:
+    kept = table(write(people(part=["train", "train", "test", "train", "train"] * 16)), split="part", test=0.4)
+    assert kept.read().notes == (
+        "The setting 'test' changes nothing: the split column 'part' says which rows are tested and held out.",
+    )
+    assert replace(kept, test=0.2, validation=0.3, data_seed=4).read().notes == ()
+    whole = table(write(people(part=["train", "Val", "test", "train", "train"] * 16)), split="part", data_seed=4)
+    assert "settings 'data_seed', 'test', 'validation' change nothing" in " ".join(
+        replace(whole, validation=0.3, test=0.4).read().notes
+    )
+    assert replace(whole, data_seed=0).read().notes == ()
 
 
 def test_a_strange_or_incomplete_split_column_is_refused(write: Any) -> None:
@@ -526,6 +540,18 @@ def test_a_stray_or_misspelt_label_is_refused_instead_of_becoming_a_class(write:
     assert "holds 'Yes', 'yes', which differ in spelling alone" in refusal(table(write(frame)))
 
 
+@pytest.mark.parametrize("words", [("no", "yes"), ("N", "Y"), ("yes", "yes")])
+def test_labels_that_say_yes_and_no_in_several_ways_are_refused(write: Any, words: tuple[str, str]) -> None:
+    """As when owners write 0 and 1, and others no and yes: these would be four labels."""
+    coded, frame = (people()["hired"] == "yes").astype(int), people()
+    frame["hired"] = [words[one] if place % 5 == 0 else str(one) for place, one in enumerate(coded)]
+    assert "which say yes and no in several ways: write them the same way." in refusal(
+        table(write(frame), favourable="1")
+    )
+    letters = people(hired=list("FTNYA" * 16))
+    assert table(write(letters), favourable="A").read().task.labels == 5
+
+
 def test_many_classes_are_taken_and_numbers_among_them_noted(write: Any) -> None:
     named = table(write(people(400, hired=[f"class {row % 40}" for row in range(400)])), favourable="class 7").read()
     assert named.task.labels == 40 and named.task.label_names[-2:] == ("class 39", "class 7") and named.notes == ()
@@ -756,6 +782,7 @@ def test_columns_are_taken_in_every_type_that_frames_hold_them_in() -> None:
     kinds: dict[str, Any] = {
         "objects": plain["pay"].astype(object),
         "big-endian": plain["pay"].to_numpy().astype(">f8"),
+        "decimals of a database": pd.Series([Decimal(str(pay)) for pay in plain["pay"]]),
         "decimals": pd.Series(pd.array([Decimal(str(pay)) for pay in plain["pay"]], dtype=exact)),
     }
     for kind, column in kinds.items():
@@ -918,6 +945,68 @@ def test_codes_that_are_taken_for_quantities_are_noted() -> None:
         "quantities: list it in categorical if they are codes.",
     )
     assert frame_notes(frame, categorical=("job",)) == ()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"encoding": "utf-16"}, {"sep": ";", "decimal": ","}, {"sep": "\t"}, {"quoting": csv.QUOTE_ALL}],
+    ids=lambda form: "".join(map(str, form)),
+)
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_numbers_with_zeros_before_them_are_noted(tmp_path: Path, form: dict[str, Any], ending: str) -> None:
+    file = tmp_path / f"people{ending}"
+    postcode, day = ["00501", "10001", "90210", "00501", "2139"] * 16, ["01/02/2020", "2020-01-01 05:00"] * 40
+    frame = people(postcode=postcode, bonus=[0, 0.5, 1.05, 10, 0.01] * 16, town=day)
+    frame.loc[3, "bonus"] = None
+    frame.to_csv(file, index=False, **form)
+    settings = {name: value for name, value in form.items() if name in ("encoding", "decimal")}
+    noted = "The column 'postcode' holds numbers with zeros before them, such as 00501, which are read as quantities "
+    own = {**settings, "missing": "mean"}
+    assert table(str(file), **own).read().notes[1:] == (f"{noted}(501): list it in categorical if they are codes.",)
+    assert table(str(file), **own, categorical=("postcode",)).read().notes[1:] == ()
+    assert table(str(file), **own, drop=("postcode",)).read().notes[1:] == ()
+
+
+def test_zeros_before_numbers_are_noted_of_each_file_and_beside_a_leak(write: Any) -> None:
+    codes = np.where(people()["hired"] == "yes", "007", "104")
+    north, south = write(people(branch=codes), "north.csv"), write(people(branch=104, age="05"), "south.csv")
+    told = table(f"{north},{south}").read().notes
+    assert [("'branch'" in note, "'age'" in note, "zeros" in note) for note in told] == [
+        (False, True, True),
+        (True, False, True),
+    ]
+    leak, zeros = table(north).read().notes
+    assert "'branch' alone gives the label away" in leak and "such as 007," in zeros
+    assert frame_notes(people(branch=[7, 104] * 40)) == ()
+
+
+def test_ids_that_are_numbers_are_noted() -> None:
+    draws = np.random.default_rng(0)
+    noted = ("The column 'id' holds a different whole number in every row, like an id: list it in drop unless it is a "
+             "quantity.",)  # fmt: skip
+    assert frame_notes(people(400, id=draws.permutation(1000)[:400] + 10**6)) == noted
+    assert frame_notes(people(400, id=np.sort(draws.permutation(1000)[:400]))) == noted
+    assert frame_notes(people(400, income=draws.integers(0, 1000, 400))) == ()
+    assert frame_notes(people(400, income=draws.permutation(10**6)[:400])) == ()  # may differ by chance
+
+
+@pytest.mark.parametrize("mark", [".", ","])
+def test_thousands_that_are_read_as_decimals_are_noted(tmp_path: Path, mark: Any) -> None:
+    file, amounts = tmp_path / "people.csv", np.random.default_rng(0).integers(200, 9000, 400)
+
+    def notes(texts: list[str]) -> tuple[str, ...]:
+        people(400, pay=texts).to_csv(file, sep=";", index=False)
+        return table(str(file), decimal=mark, missing="mean").read().notes
+
+    written = [f"{amount:,}".replace(",", mark) for amount in amounts]
+    (note,) = notes(written)
+    kind = "point" if mark == "." else "comma"
+    assert f"'pay' holds numbers with a {kind} before three digits, such as {amounts[0] // 1000}{mark}" in note
+    assert f"write them without it ({amounts[0]})." in note
+    assert "'pay' holds" in notes(["", *written[1:]])[1]
+    for other in (f"0{mark}500", f"2{mark}5", f"12{mark}3456", "1200"):
+        assert notes([*written[1:], other]) == ()
+    assert notes([f"{amount / 1000:.3f}".replace(".", mark) for amount in amounts]) == ()
 
 
 def frame_notes(frame: pd.DataFrame, **settings: Any) -> tuple[str, ...]:

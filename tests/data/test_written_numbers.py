@@ -30,6 +30,7 @@ def test_a_comma_before_other_than_three_digits_is_a_decimal_comma() -> None:
 
 
 def test_the_decimal_mark_of_numbers_is_found_unless_it_may_part_thousands() -> None:
+    assert decimal_mark(["3,4E-05", "0,73"]) == ("3,4", ",") and decimal_mark(["1,5 e", "0,73"]) is None
     assert decimal_mark(["1", "0,73"]) == ("0,73", ",") and decimal_mark(["3654.35"]) == ("3654.35", ".")
     for values in (["8,500", "1"], ["0,5", "a"], ["1"], ["0,5", "0.5"], []):
         assert decimal_mark(values) is None

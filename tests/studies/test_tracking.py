@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ ROUNDS: list[Record] = [
 
 
 def record_with(name: str, folder: Path) -> None:
-    with tracked(name, folder) as tracker:
+    with tracked(name, folder, len(ROUNDS)) as tracker:
         assert tracker is not None
         for record in ROUNDS:
             for plan in PLANS:
@@ -55,24 +56,29 @@ def test_mlflow_finds_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_study_that_is_resumed_continues_its_runs_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_mlflow_say_how_they_ended_and_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
 
-    def runs_after(server: str, *records: Record) -> list[list[int]]:
+    def runs_after(server: str, end: BaseException | None, *records: Record) -> list[tuple[str, list[int]]]:
+        """The status and rounds of each run on the server after a study that recorded these rounds and ended so."""
         monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / server).as_uri())
-        with tracked("mlflow", tmp_path) as tracker:
+        with suppress(KeyboardInterrupt, ValueError), tracked("mlflow", tmp_path, len(ROUNDS)) as tracker:
             assert tracker is not None
             for record in records:
                 tracker(PLANS[0], record)
+            if end is not None:
+                raise end
         client = mlflow.MlflowClient()
         found = client.search_runs([client.get_experiment_by_name("ffalm").experiment_id])
-        assert {run.info.status for run in found} == {"FINISHED"}
-        return [[one.step for one in client.get_metric_history(run.info.run_id, "accuracy")] for run in found]
+        rounds = [client.get_metric_history(run.info.run_id, "accuracy") for run in found]
+        return [(run.info.status, [one.step for one in own]) for run, own in zip(found, rounds, strict=True)]
 
-    assert runs_after("first", ROUNDS[0]) == [[1]]
-    assert runs_after("first", ROUNDS[1]) == [[1, 2]]
-    assert runs_after("second", ROUNDS[1]) == [[2]]  # a server that does not know the run
+    assert runs_after("first", KeyboardInterrupt(), ROUNDS[0]) == [("KILLED", [1])]
+    assert runs_after("first", ValueError(), ROUNDS[0]) == [("FAILED", [1, 1])]
+    assert runs_after("first", KeyboardInterrupt(), ROUNDS[1]) == [("FINISHED", [1, 1, 2])]
+    assert runs_after("second", None, ROUNDS[1]) == [("FINISHED", [2])]  # a server that does not know the run
+    assert runs_after("third", None, ROUNDS[0]) == [("FAILED", [1])]  # a run that diverged
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -93,7 +99,7 @@ def test_without_its_library_a_tracker_says_what_to_install(name: str, monkeypat
 
 
 def test_no_tracker_is_none_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
-    with tracked(None, tmp_path) as tracker:
+    with tracked(None, tmp_path, 2) as tracker:
         assert tracker is None
     with pytest.raises(UserError, match="did you mean 'mlflow'"):
         check_tracker("mlflo")

@@ -301,3 +301,12 @@ def test_rows_without_a_score_are_to_be_left_out_and_not_their_column() -> None:
     score, y, group = logits(400)
     with pytest.raises(UserError, match=r"has 1 missing or infinite value, .* or leave those rows out"):
         ffalm.repair(np.append(np.nan, score[1:]), y, group)
+
+
+def test_columns_whose_indexes_have_the_rows_in_different_orders_are_noted() -> None:
+    score, label, group = (pd.Series(one) for one in logits(seed=1))
+    own, apart = (score, label, group), (score, label, group.sample(frac=1, random_state=0))
+    told = "hold the same rows in different orders"
+    assert not any(told in note for note in ffalm.repair(*own, test=own).notes)
+    assert any(f"scores and groups {told}" in note for note in ffalm.repair(*apart, test=own).notes)
+    assert any(f"test scores and test groups {told}" in note for note in ffalm.repair(*own, test=apart).notes)

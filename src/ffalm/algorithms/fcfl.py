@@ -78,6 +78,8 @@ class FCFL(Algorithm):
         )
         if self.client_epsilons:
             left_at_defaults(self, ["epsilon"], "client_epsilons gives each client its own")
+        elif self.epsilon is None:
+            left_at_defaults(self, ["constraint", "sharpness"], "with epsilon none there is no constraint")
 
     def start(self, task: Task, counts: Tensor) -> State:
         """The deltas, and no weights yet of the clients' two gradients."""

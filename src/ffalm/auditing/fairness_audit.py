@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ffalm.arrays import named_column
+from ffalm.arrays import index_notes, named_column
 from ffalm.auditing.audit_facts import AuditFacts
 from ffalm.auditing.audited_groups import AuditedGroups, AuditedRows, Codes
 from ffalm.data.encoding import FILL_OR_LEAVE_OUT, numbers
@@ -138,7 +138,7 @@ def audit(
         min_group=min_group,
         level=level,
         groupings=tuple(one.facts() if label is not None else one.facts().of_selection() for one in grouped),
-        notes=(*notes, *itertools.chain(*spelled)),
+        notes=(*table.notes, *notes, *itertools.chain(*spelled)),
         source=Path(data).name if isinstance(data, str | Path) else "",
     )
 
@@ -151,6 +151,7 @@ class _Table:
     frame: pd.DataFrame  # of groups
     groups: tuple[str, ...]
     what: str  # for messages: the file
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Any, given: Mapping[str, Any], group: Any, text_format: Mapping[str, Any]) -> _Table:
@@ -158,6 +159,7 @@ class _Table:
         if data is not None:
             return cls._of_frame(data, roles, group, text_format)
         columns = {role: _series(values, role) for role, values in roles.items()}
+        apart = index_notes({**roles, "group": group})
         if not isinstance(group, pd.DataFrame | Mapping):
             group = {str(getattr(group, "name", None) or "group"): group}
         grouped = [(str(name), _series(values, str(name))) for name, values in group.items()]
@@ -171,7 +173,7 @@ class _Table:
             len(frame.columns) == len(grouped),
             f"Several groups have the same name: give each its own; got {', '.join(name for name, _ in grouped)}.",
         )
-        return cls(columns, frame, _checked(tuple(frame.columns)), "the given rows")
+        return cls(columns, frame, _checked(tuple(frame.columns)), "the given rows", apart)
 
     @classmethod
     def _of_frame(cls, data: Any, roles: Mapping[str, Any], group: Any, text_format: Mapping[str, Any]) -> _Table:

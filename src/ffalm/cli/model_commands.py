@@ -140,6 +140,7 @@ def predictions(
                 f"{count:,} of {len(rows):,} rows have a value of {column!r} that no training row had: it counts as "
                 "none of the known ones."
             )
+        notes += reader.doubts(data, rows)
     files = _image_names(rows, data, notes) if isinstance(rows, list) else None
     require(
         files is None or group is None or not model.by_group,

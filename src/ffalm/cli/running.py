@@ -67,7 +67,7 @@ def run_shown(
         again = f"ffalm {command} --out {shlex.quote(str(parent or begun.folder))} --resume"
         with (
             Terminal(Console(stderr=True), begun, again, values["quiet"], clients=parent is None) as terminal,
-            tracked(values.get("track"), begun.folder) as tracker,
+            tracked(values.get("track"), begun.folder, config.training.rounds) as tracker,
         ):
             return begun.compute(terminal if tracker is None else _both(terminal, tracker))
 

@@ -147,6 +147,8 @@ def _study(
             optional = {*optional, *at_target}
     config = configs.parse(complete)
     _check_effects(config, values)
+    if not values["resume"]:  # an earlier version may have taken them
+        config.partition.require_effects(configs.section(complete, "partition"))
     values["free_rate"] = isinstance(config.data, Table) and "lr" not in complete.get("training", {})
     runs = len(plans(config))
     require(
@@ -172,7 +174,8 @@ def _check_effects(config: StudyConfig, values: Mapping[str, Any]) -> None:
         needed["preset"] = "none of these algorithms has presets"
     for name, reason in needed.items():
         flag = name.replace("_", "-")
-        require(values.get(name) is None, f"--{flag} would change nothing, since {reason}; or leave --{flag} out.")
+        then = "; or" if ": " in reason else ":"
+        require(values.get(name) is None, f"--{flag} would change nothing, since {reason}{then} leave --{flag} out.")
 
 
 def _with_algorithms(settings: dict[str, Any], names: list[str], preset: str | None) -> dict[str, Any]:

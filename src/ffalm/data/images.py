@@ -17,7 +17,7 @@ from ffalm.data.owners import code_owner
 from ffalm.data.pictures import Codes, examples, existing_folder, load_usable, shared_content, split_by_content
 from ffalm.data.preprocessing import Preprocessing
 from ffalm.data.splits import check_shares
-from ffalm.data.table import check_training_labels, code_label, parts_of
+from ffalm.data.table import check_training_labels, code_label, parts_of, unused_shares
 from ffalm.data.table_files import read_table
 from ffalm.data.table_groups import code_groups, group_column
 from ffalm.data.table_values import Value, pick
@@ -115,13 +115,13 @@ class Images:
     def _parts(
         self, frame: pd.DataFrame, contents: Sequence[str], y: Codes, group: Codes
     ) -> tuple[Sequence[Codes], tuple[str, ...]]:
-        """The rows of each part, and a note on copies: a split column is followed even if it separates copies."""
+        """The rows of each part, and notes: a split column is followed even if it separates copies."""
         if self.split is None:
             return split_by_content(contents, y, group, self.validation, self.test, self.data_seed)
         column = pick(frame, self.split, self.labels)
         strata = y * (group.max() + 1) + group
         parts = parts_of(column, strata, self.validation, self.data_seed, self.labels)
-        return parts, shared_content(contents, parts)
+        return parts, (*unused_shares(self, column), *shared_content(contents, parts))
 
 
 def image_names(column: pd.Series, folder: Path, file: str) -> list[str]:

@@ -18,6 +18,7 @@ from ffalm import arrays
 from ffalm.data.category_lookup import category_positions, changed_as_floats, distinct, written_alike
 from ffalm.data.decode import ENDINGS, Recipe, decode_bytes, read_image, why_broken
 from ffalm.data.encoding import CategoryColumn, NumericColumn, TableEncoding, is_numeric, require_real
+from ffalm.data.number_cells import written_as_thousands
 from ffalm.data.table_codes import is_comma_number
 from ffalm.data.table_files import as_frame, read_table, without_copies
 from ffalm.data.table_groups import group_column
@@ -101,6 +102,14 @@ class Preprocessing:
                 strange = int((category_positions(frame[column.name], column.categories) < 0).sum())
                 found |= {column.name: strange} if strange else {}
         return found
+
+    def doubts(self, file: str | Path, frame: pd.DataFrame) -> list[str]:
+        """Notes on numbers that this file, read as `frame`, writes like thousands, such as 1.169 beside 426."""
+        assert self.table is not None
+        known = {one.name: one.scale for one in self.table.columns if isinstance(one, NumericColumn)}
+        columns = {name: frame[name] for name in known if name in frame.columns}
+        found = written_as_thousands(str(file), columns, self.separator, self.decimal, self.encoding, known)
+        return [f"The column {name!r} {told}" for name, told in found.items()]
 
     def groups(self, data: Data, group: Any, names: Sequence[str], rows: int, required: bool = False) -> Tensor:
         """Each row's group as an index into `names`, -1 where it is none of them.

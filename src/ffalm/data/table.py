@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from unicodedata import normalize
@@ -10,9 +11,10 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 
-from ffalm.data.category_lookup import as_text
+from ffalm.data.category_lookup import as_text, distinct
 from ffalm.data.encoding import RawTable, is_numeric
 from ffalm.data.group_settings import fewest_rows, group_columns
+from ffalm.data.number_cells import written_strangely
 from ffalm.data.owners import code_owner
 from ffalm.data.preprocessing import Preprocessing, merged_values
 from ffalm.data.splits import check_shares, split_rows
@@ -38,6 +40,7 @@ from ffalm.data.table_values import (
     nearest,
     pick,
     place_of,
+    several_yes_and_no,
 )
 from ffalm.data.types import Dataset, Task
 from ffalm.data.written_numbers import FEWEST_IDS
@@ -129,6 +132,7 @@ class Table:
         train = parts[0]
         found = found.with_small_last(train, fewest_rows(self.min_group_size, self.group_columns), self.file)
         unseen = check_training_labels(y[train], labels, self.label, self.file)
+        shares = () if self.split is None else unused_shares(self, pick(frame, self.split, self.file))
         owner: Codes | None = None
         owners: tuple[str, ...] = ()
         without: tuple[str, ...] = ()
@@ -136,6 +140,7 @@ class Table:
         if owner_column is not None:
             owner, owners, without = code_owner(pick(frame, owner_column, self.file), train, self.file)
         measured = [name for name in self._feature_names(frame) if name not in self._codes]
+        strange = self.strange_numbers({name: frame[name] for name in measured})
         frame, gaps = filled(frame, measured, train, self.missing == "mean", self.file)
         features = self.features(frame)
         return RawTable(
@@ -147,7 +152,10 @@ class Table:
             owner=owner,
             owner_names=owners,
             long_tails=True,
-            notes=(*notes, *assumed, *unseen, *found.notes, *without, *gaps, *remarks(features, y, train, self._codes)),
+            notes=(
+                *(*notes, *assumed, *unseen, *found.notes, *shares, *without, *gaps),
+                *remarks(features, y, train, self._codes, strange),
+            ),
             preprocessing=Preprocessing(
                 missing=self.missing,
                 separator=self.separator,
@@ -209,6 +217,10 @@ class Table:
         columns = {name: as_category(frame[name]) if name in codes else frame[name] for name in names}
         return pd.DataFrame(columns, copy=False)
 
+    def strange_numbers(self, columns: Mapping[str, pd.Series]) -> dict[str, str]:
+        """What to say of columns of numbers that the file writes like codes or thousands."""
+        return written_strangely(self.file, columns, self.separator, self.decimal, self.encoding)
+
     def check(self, column: pd.Series) -> None:
         """Refuse a feature column that cannot be learned from."""
         check_feature(column, column.name in self._codes, self.file, self.decimal)
@@ -236,6 +248,10 @@ class FrameTable(Table):
 
     def _opened(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         return checked_columns(self.frame, self.file)
+
+    def strange_numbers(self, columns: Mapping[str, pd.Series]) -> dict[str, str]:
+        """Nothing: columns of a data frame say themselves what is a number."""
+        return {}
 
 
 def _composed(names: Any) -> Any:
@@ -282,6 +298,10 @@ def _check_label_values(column: pd.Series, codes: Codes, values: list[str], wher
     )
     alike = [value for value in values if sum(canonical(value) == canonical(other) for other in values) > 1]
     require(not alike, f"{where} holds {listed(alike)}, which differ in spelling alone: write them the same way.")
+    require(
+        not several_yes_and_no(values),
+        f"{where} holds {listed(values)}, which say yes and no in several ways: write them the same way.",
+    )
     rare = [value for value, found in zip(values, np.bincount(codes), strict=True) if found < len(PARTS)]
     require(
         count == 2 or not rare,
@@ -318,3 +338,14 @@ def parts_of(column: pd.Series, strata: Codes, validation: float, seed: int, fil
         kept, carved = split_rows(strata[train], (1 - validation, validation), seed)
         return [train[kept], train[carved], rows["test"]]
     return list(rows.values())
+
+
+def unused_shares(source: Any, column: pd.Series) -> tuple[str, ...]:
+    """A note on shares or a seed of a data source that were set, although its split column leaves them no effect."""
+    held_out = {value.casefold() for value in distinct(column)[1]} & {*PARTS["validation"]}
+    unused = ("test", "validation", "data_seed") if held_out else ("test",)
+    given = [one.name for one in fields(source) if one.name in unused and getattr(source, one.name) != one.default]
+    if not given:
+        return ()
+    what = f"The setting{'s' * (len(given) > 1)} {listed(given)} change{'s' * (len(given) == 1)} nothing"
+    return (f"{what}: the split column {str(column.name)!r} says which rows are tested and held out.",)

@@ -59,20 +59,7 @@ def read_text(
 
     Some programs declare the separator in a line such as `sep=;` before the header.
     """
-    if encoding is None or codecs.lookup(encoding).name == "utf-8":
-        encoding = "utf-8-sig"  # with or without a byte order mark
-    lines = _first_lines(path, encoding)
-    declared = re.fullmatch(r"sep=(.)", lines[0])
-    sign = separator or (declared.group(1) if declared else _separator(lines, usual))
-    skipped = int(declared is not None)
-    options: dict[str, Any] = {
-        "sep": sign,
-        "skipinitialspace": True,
-        "decimal": decimal,
-        "skiprows": skipped,
-        "encoding": encoding,
-    }
-    header = pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist()
+    header, options = text_layout(path, separator, decimal, encoding, usual)
     size = path.stat().st_size * _DECODED * (_UNPACKED if path.name.lower().endswith(".gz") else 1)
     if texts != "all":
         texts = {column_name(name) for name in texts}
@@ -94,8 +81,8 @@ def read_text(
     else:
         with pd.read_csv(path, chunksize=max(1, _PIECE_VALUES // len(header)), **options) as reader:
             frame = joined((_named(piece, header) for piece in reader), whole, size)
-    if _line_feeds(path) > len(frame) + 1 + skipped:  # else no cell holds any
-        _require_closed_quotes(path, sign, encoding)
+    if _line_feeds(path) > len(frame) + 1 + options["skiprows"]:  # else no cell holds any
+        _require_closed_quotes(path, options["sep"], options["encoding"])
     coded = [place for place, name in enumerate(header) if column_name(name) in codes]
     if coded:
         rows = max(1, _PIECE_VALUES // 8 // len(coded))  # texts take more room than numbers
@@ -122,12 +109,30 @@ def read_parquet(path: Path) -> pd.DataFrame:
     return frame_of(names, columns())
 
 
+def text_layout(
+    path: Path, separator: str | None, decimal: Literal[".", ","], encoding: Encoding, usual: str
+) -> tuple[list[str], dict[str, Any]]:
+    """The first row of a text file, which names its columns, and how pandas has to read the file."""
+    if encoding is None or codecs.lookup(encoding).name == "utf-8":
+        encoding = "utf-8-sig"  # with or without a byte order mark
+    lines = _first_lines(path, encoding)
+    declared = re.fullmatch(r"sep=(.)", lines[0])
+    options: dict[str, Any] = {
+        "sep": separator or (declared.group(1) if declared else _separator(lines, usual)),
+        "skipinitialspace": True,
+        "decimal": decimal,
+        "skiprows": int(declared is not None),
+        "encoding": encoding,
+    }
+    return pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False, **options).iloc[0].tolist(), options
+
+
 def _require_closed_quotes(path: Path, separator: str, encoding: Encoding) -> None:
     """Refuse a file in which a quotation mark ends within a cell: one is missing before, and the rows between were read
     as one text."""
     longest = csv.field_size_limit(sys.maxsize)
     try:
-        with _opened(path)(path, "rt", encoding=encoding, newline="") as file:
+        with open_file(path)(path, "rt", encoding=encoding, newline="") as file:
             rows, before = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True), 0
             while True:
                 try:
@@ -145,11 +150,11 @@ def _require_closed_quotes(path: Path, separator: str, encoding: Encoding) -> No
 
 
 def _line_feeds(path: Path) -> int:
-    with _opened(path)(path, "rb") as file:
+    with open_file(path)(path, "rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
-def _opened(path: Path) -> Callable[..., Any]:
+def open_file(path: Path) -> Callable[..., Any]:
     """The function that opens a file, which may be compressed."""
     return gzip.open if path.name.lower().endswith(".gz") else open
 
@@ -169,7 +174,7 @@ def _named(frame: pd.DataFrame, header: list[str]) -> pd.DataFrame:
 
 def _first_lines(path: Path, encoding: Encoding) -> list[str]:
     """The first lines that are not empty; bytes that cannot be decoded are reported when the table is read."""
-    with _opened(path)(path, "rt", encoding=encoding, errors="replace") as file:
+    with open_file(path)(path, "rt", encoding=encoding, errors="replace") as file:
         return list(islice((line.rstrip("\n") for line in file if line.strip()), _LINES)) or [""]
 
 

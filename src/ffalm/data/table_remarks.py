@@ -7,7 +7,7 @@ and columns that are filled in after the outcome all give a model, of an accurac
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
@@ -28,11 +28,19 @@ _FEWEST_CODES, _ROWS_A_CODE = 6, 10
 _CLEAR, _SHARE = 20.0, 0.01  # standard errors, and share of the label's variance, beyond what a curve explains
 
 
-def remarks(features: pd.DataFrame, y: Codes, train: Codes, declared: Collection[str] = ()) -> tuple[str, ...]:
+def remarks(
+    features: pd.DataFrame,
+    y: Codes,
+    train: Codes,
+    declared: Collection[str] = (),
+    strange: Mapping[str, str] | None = None,
+) -> tuple[str, ...]:
     """The notes on all columns, in their order; `y` are label codes, the favourable label the largest.
 
-    `declared` columns are categories whatever their texts look like.
+    `declared` columns are categories whatever their texts look like; `strange` has a note on each column whose
+    numbers are written like codes or thousands in the file.
     """
+    strange = strange or {}
     rows = train[:: 1 + len(train) // _MOST_ROWS]  # evenly spaced, since files may be sorted
     labels = y[rows]
     others = len(rows) - np.bincount(labels).max()
@@ -41,7 +49,9 @@ def remarks(features: pd.DataFrame, y: Codes, train: Codes, declared: Collection
     for name, column in features.items():
         found = _of_column(column) or ([] if name in declared else _written(column.iloc[rows]))
         if (enough or others >= _FEWEST_OTHERS) and not found:
-            found = _with_labels(column.iloc[rows], labels, enough)
+            found = _with_labels(column.iloc[rows], labels, enough and name not in strange)
+        if name in strange:
+            found.append(strange[str(name)])
         notes += [f"The column {str(name)!r} {one}" for one in found]
     return tuple(notes)
 
@@ -52,10 +62,23 @@ def _of_column(column: pd.Series) -> list[str]:
         return ["is constant and carries no information."]
     if not is_numeric(column):
         return []
+    values = _values(column)
     whole = pd.api.types.is_integer_dtype(column.dtype) and len(column) >= FEWEST_IDS
-    if whole and np.all(np.diff(column.to_numpy(dtype=np.float64)) == 1):
+    if whole and np.all(np.diff(values) == 1):
         return ["is a row number; list it in drop unless it is a feature."]  # in a sorted file it reveals the label
-    return _stand_in(_values(column))
+    if whole and _all_differ(values):
+        return ["holds a different whole number in every row, like an id: list it in drop unless it is a quantity."]
+    return _stand_in(values)
+
+
+def _all_differ(values: Numbers) -> bool:
+    """Whether no number occurs twice, although many would if they were drawn independently from their range.
+
+    n numbers of a range of R are all different with a probability of at most about exp(-n^2 / 2R).
+    """
+    first = values[:_MOST_ROWS]
+    dense = len(values) ** 2 > 2 * _CLEAR * (np.ptp(values) + 1)
+    return bool(dense) and len(np.unique(first)) == len(first) and len(np.unique(values)) == len(values)
 
 
 def _written(column: pd.Series) -> list[str]:

@@ -18,6 +18,9 @@ from ffalm.errors import UserError, require
 Value = str | int | float | bool
 Codes = NDArray[np.int64]
 
+#: Ways of saying no and yes; `canonical` makes 0 and 1 of false and true.
+_YES_NO = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"f", "t"})
+
 
 def column_name(name: object) -> str:
     """The name of a column without surrounding spaces, in Unicode NFC form: a file may hold e and an accent for é."""
@@ -77,6 +80,13 @@ def canonical(value: object) -> str:
         return as_text(float(text))
     except ValueError:
         return text
+
+
+def several_yes_and_no(values: Sequence[str]) -> bool:
+    """Whether the values say nothing but yes and no, and that in several ways, such as 0, 1, no and yes."""
+    words = {canonical(value) for value in values}
+    pairs = [pair for pair in _YES_NO if pair & words]
+    return len(pairs) > 1 and any(pair <= words for pair in pairs) and words <= set().union(*pairs)
 
 
 def place_of(value: Value, values: Sequence[str]) -> int:

@@ -19,6 +19,7 @@ _WHOLE = re.compile(r"[+-]?\d+")
 _QUANTITY = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")  # no code such as 007
 #: Numbers with thousands separators, a currency, a percent sign or a typeset minus: "$18,672", "18.671,76 €", "5 %".
 _WRITTEN = re.compile(r"[+\-\u2212]?\s?[$€£¥]?\s?[+\-\u2212]?(\d{1,3}([.,'\s]\d{3})+|\d+)([.,]\d+)?\s?[%$€£¥]?")
+_EXPONENT = re.compile(r"(?<=\d)[eE][+-]?\d{1,3}$")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([ T]\d.*)?")
 
 _MONTH = r"[^\W\d]{3,9}\.?"
@@ -86,6 +87,7 @@ def text_among_numbers(values: list[str]) -> str | None:
 
 def decimal_mark(values: list[str]) -> tuple[str, Decimal] | None:
     """A text with a decimal mark, and the mark with which all texts are numbers; None if no mark surely is that."""
+    values = [_EXPONENT.sub("", one) for one in values]
     for mark in get_args(Decimal):
         marked = [one for one in values if not _WHOLE.fullmatch(one)]
         clear = [one for one in marked if not _thousands(mark).fullmatch(one)]

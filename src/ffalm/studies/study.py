@@ -129,6 +129,7 @@ def compare(
         require(isinstance(os.fspath(data), str), f"The path of a table must be a text; got {short_repr(data)}.")
         source = find_source(os.fspath(data), source_settings)
         first_partition, alphas = partitions_of({**owners_partition(source, division), **division})
+        first_partition.require_effects(division)
     else:
         if is_frame:
             require(not fresh_data, "The splits of a data frame are the same for every seed: leave `fresh_data` out.")

@@ -20,7 +20,7 @@ _EXPERIMENT = "ffalm"
 class TensorBoardTracker:
     """Event files in the folder `tensorboard` of the study: `tensorboard --logdir FOLDER/tensorboard`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rounds: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._folder, self._writer = folder / "tensorboard", SummaryWriter
@@ -32,8 +32,8 @@ class TensorBoardTracker:
         for name, value in _numbers(record).items():
             self._writers[plan].add_scalar(name, value, record["round"])
 
-    def close(self) -> None:
-        """Close the event files."""
+    def close(self, unfinished: str) -> None:
+        """Close the event files; these say nothing of how a run ended."""
         for writer in self._writers.values():
             writer.close()
 
@@ -44,13 +44,14 @@ class MLflowTracker:
     The study's folder keeps their ids in `mlflow.json`, so that a study that is resumed continues them.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rounds: int) -> None:
         from mlflow import MlflowClient
         from mlflow.entities import Metric
 
         self._folder, self._metric, self._file = folder, Metric, folder / "mlflow.json"
+        self._rounds = rounds
         self._known: dict[str, str] = read_json(self._file) if self._file.exists() else {}
-        self._runs: dict[RunPlan, str] = {}
+        self._runs: dict[RunPlan, str] = {}  # that have not ended
         with _reached():
             self._client = MlflowClient()
             known = self._client.get_experiment_by_name(_EXPERIMENT)
@@ -62,6 +63,8 @@ class MLflowTracker:
             if plan not in self._runs:
                 self._runs[plan] = self._continued(plan) or self._created(plan)
             self._client.log_batch(self._runs[plan], metrics=metrics)
+            if record["round"] == self._rounds:
+                self._client.set_terminated(self._runs.pop(plan))
 
     def _continued(self, plan: RunPlan) -> str | None:
         """The run that recorded earlier rounds; None if there is none on this server."""
@@ -84,11 +87,11 @@ class MLflowTracker:
         write_atomic(self._file, json_text(self._known))
         return made
 
-    def close(self) -> None:
-        """End the runs."""
+    def close(self, unfinished: str) -> None:
+        """End the runs that lack their last round, with the status `unfinished`."""
         with _reached():
             for run in self._runs.values():
-                self._client.set_terminated(run)
+                self._client.set_terminated(run, status=unfinished)
 
 
 @contextmanager
@@ -120,16 +123,23 @@ def check_tracker(name: str | None) -> None:
 
 
 @contextmanager
-def tracked(name: str | None, folder: Path) -> Iterator[Tracker | None]:
-    """The tracker of a study in this folder, closed at the end whatever happens; None if no name is given."""
+def tracked(name: str | None, folder: Path, rounds: int) -> Iterator[Tracker | None]:
+    """The tracker of a study of so many rounds in this folder, closed at the end whatever happens; None without a name.
+
+    A run that ends before its last round has failed (it diverged, or an error ended the study), or was killed with the
+    study, by Ctrl-C or a signal.
+    """
     if name is None:
         yield None
         return
-    tracker = look_up("tracker", name, TRACKERS)(folder)
+    tracker, unfinished = look_up("tracker", name, TRACKERS)(folder, rounds), "FAILED"
     try:
         yield tracker
+    except KeyboardInterrupt:
+        unfinished = "KILLED"
+        raise
     finally:
-        tracker.close()
+        tracker.close(unfinished)
 
 
 def _numbers(record: Record) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ffalm.arrays import named_column
+from ffalm.arrays import index_notes, named_column
 from ffalm.data.category_lookup import distinct
 from ffalm.data.encoding import FILL_OR_LEAVE_OUT, numbers
 from ffalm.data.splits import split_rows
@@ -53,11 +53,13 @@ class ScoredTable:
     def of(cls, scores: Any, labels: Any, groups: Any, favourable: Any = None, what: str = _GIVEN) -> ScoredTable:
         """Columns of one length; a group may be missing. With more than two labels all but one are unfavourable."""
         columns = _columns(scores, labels, groups)
-        codes, label_names, notes = code_label(columns["labels"], favourable, what)
+        unquoted = what.strip("'")  # its messages put the name of a file in quotation marks
+        codes, label_names, notes = code_label(columns["labels"], favourable, unquoted)
         group_names = _group_names(columns["groups"], what)
         places = codes_of(columns["groups"], group_names)
         known = places >= 0
-        notes = (*notes, *spelled_alike(group_names))
+        apart = index_notes({"scores": scores, "labels": labels, "groups": groups})
+        notes = (*apart, *notes, *spelled_alike(group_names))
         if len(label_names) > 2:
             notes = (*notes, f"All labels but {label_names[-1]!r} count as unfavourable: there is one score a row.")
         if not known.all():
@@ -79,7 +81,9 @@ class ScoredTable:
         rows = ScoredRows(numbers(columns["scores"], FILL_OR_LEAVE_OUT), favourable[codes], places)
         strange = int((places < 0).sum())
         note = f"{strange:,} test rows have no group known from the calibration rows: they are left out of scores."
-        return ScoredTable(rows, self.label_names, self.group_names, (note,) if strange else (), what)
+        notes = index_notes({"test scores": scores, "test labels": labels, "test groups": groups})
+        notes = (*notes, note) if strange else notes
+        return ScoredTable(rows, self.label_names, self.group_names, notes, what)
 
     def take(self, rows: Codes) -> ScoredTable:
         """Some of the rows."""

@@ -79,6 +79,12 @@ def test_what_is_wrong_at_a_site_is_found(clinics: FederationFolder, monkeypatch
     level, told = _bad(examine(site))["data columns"]
     assert level == "warn" and "'a' of 'data.csv' is empty in 1 of 2 rows, first in data row 2" in told
     assert 'missing = "mean"' in told
+    (site.path / "data.csv").write_text("a,b\n007,x\n104,y\n")
+    assert _bad(examine(site))["data columns"] == (
+        "warn",
+        "The column 'a' holds numbers with zeros before them, such as 007, which are read as quantities (7): list it "
+        "in categorical if they are codes.",
+    )
     (site.path / "data.csv").unlink()
     public = (site.path / "node.pub").read_bytes()
     write_key_pair(site.path, "north")

@@ -118,6 +118,15 @@ def test_a_code_is_the_same_category_at_every_site_whatever_else_its_file_holds(
     assert sorted(told["south"].columns["sex"].counts) == ["01", "02"]  # type: ignore[union-attr]
 
 
+def test_a_site_finds_in_its_log_which_numbers_lose_zeros(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    frame = people(100, 1).assign(hours=["007", "104"] * 50)
+    told = hello(site_folder(tmp_path, "north", frame), config(), columns=None)
+    assert "'hours' holds numbers with zeros before them, such as 007," in caplog.text and "007" not in str(told)
+    caplog.clear()
+    hello(site_folder(tmp_path, "south", frame), config(data={"categorical": ["hours"]}), columns=None)
+    assert "zeros" not in caplog.text
+
+
 def test_a_file_with_decimal_commas_is_read_where_the_site_says_so(tmp_path: Path) -> None:
     frame = people(100, 1).assign(hours=lambda rows: rows["hours"] + 0.5)
     folder = site_folder(tmp_path, "north", frame)

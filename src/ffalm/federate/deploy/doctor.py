@@ -74,6 +74,7 @@ def _site(folder: SiteFolder) -> Iterator[Check]:
 def _columns(file: Path, data: LocalTable) -> Iterator[Check]:
     """Columns that a federation could not use."""
     from ffalm.data.encoding import is_numeric
+    from ffalm.data.number_cells import written_strangely
     from ffalm.data.table_columns import check_feature
     from ffalm.data.table_files import read_table
     from ffalm.federate.site.rows import check_complete
@@ -91,6 +92,9 @@ def _columns(file: Path, data: LocalTable) -> Iterator[Check]:
                 check_feature(frame[name], False, file.name, data.decimal)
         except UserError as error:
             yield Check("data columns", "warn", str(error))
+    kept = {name: frame[name] for name in frame.columns if name not in data.drop}
+    for name, told in written_strangely(str(file), kept, data.separator, data.decimal, data.encoding).items():
+        yield Check("data columns", "warn", f"The column {name!r} {told}")
 
 
 def data_paths(folder: Path, data: LocalData) -> dict[str, Path]:

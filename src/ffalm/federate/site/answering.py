@@ -89,8 +89,11 @@ class LocalSite:
 
                 shared, columns, min_group = read_greeting(asked)
                 rows = read_rows(self._config, shared, self._folder)
-                for problem in rows.problems() if columns is None else ():
-                    log.warning("The federation cannot use a column: %s", problem)
+                if columns is None:
+                    for problem in rows.problems():
+                        log.warning("The federation cannot use a column: %s", problem)
+                    for note in rows.notes():
+                        log.warning("%s", note)
                 fewest = fewest_rows(self._min_group(min_group))
                 described(self._folder, fewest)
                 about = shared.label, shared.group, fewest

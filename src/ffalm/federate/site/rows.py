@@ -151,6 +151,11 @@ class TableRows:
                 found.append(error)
         return found
 
+    def notes(self) -> list[str]:
+        """What the site's owner should know of columns that can be used; for the site's own log too."""
+        columns = {str(name): self.features[name] for name in self.features}
+        return [f"The column {name!r} {told}" for name, told in self.table.strange_numbers(columns).items()]
+
     def description(self, columns: Collection[str] | None, fewest: int) -> Description:
         """What is sent to the coordinator: names and kinds of columns; for those that it asks for, counts and sums of
         training rows. A text that fewer than `fewest` rows hold is left out, so it becomes no category."""
@@ -232,6 +237,10 @@ class ImageRows:
         """None are known before the images are decoded."""
         return []
 
+    def notes(self) -> list[str]:
+        """None either."""
+        return []
+
     def description(self, columns: Collection[str] | None, fewest: int) -> Description:
         """What is sent to the coordinator: which labels and groups occur, and the size of the images."""
         size = self.made_for or self.recipe.size
@@ -309,6 +318,8 @@ def _table(local: LocalTable, split: Split, shared: SharedTable, folder: Path) -
         drop=tuple(name for name in (*shared.drop, *local.drop) if name in frame.columns),
         categorical=tuple(name for name in shared.categorical if name in frame.columns),
         use_group_as_feature=shared.use_group_as_feature,
+        separator=local.separator,
+        encoding=local.encoding,
         decimal=local.decimal,
         missing=shared.missing,
     )
