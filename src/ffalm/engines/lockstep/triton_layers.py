@@ -231,7 +231,7 @@ def _patches(x: Tensor, w: Tensor, how: Convolution) -> Tensor:
     seen = around_x.as_strided((lanes, rows, ho, wo, side, side, channels), step)
     numbers = side * side * channels
     patches = x.new_empty(lanes, rows, ho, wo, -(-numbers // _PATCHES) * _PATCHES)
-    patches[..., :numbers].unflatten(-1, (side, side, channels)).copy_(seen)
+    torch.unflatten(patches[..., :numbers], -1, (side, side, channels)).copy_(seen)
     patches[..., numbers:] = 0
     return patches
 
