@@ -108,7 +108,7 @@ def test_what_cannot_be_repaired_is_refused(trained: Trained) -> None:
     federation, result, groups = trained
     with pytest.raises(UserError, match="held-out rows"):
         ffalm.blind(result, replace(federation, validation=None), groups=groups, **SETTINGS)
-    with pytest.raises(UserError, match="settings with which it was trained"):
+    with pytest.raises(UserError, match="with which it was trained"):
         ffalm.blind(result, federation, groups=groups, **{**SETTINGS, "model": MLP(hidden=(8,))})
 
 

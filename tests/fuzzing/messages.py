@@ -99,7 +99,7 @@ def _description(draws: random.Random, made: Recorded) -> str:
 
 
 def _terms(draws: random.Random, made: Recorded) -> str:
-    told = [str(one.question.facts["terms"]) for one in made.asked if one.kind == "agree"]
+    told = [str(one.question.facts["terms"]) for one in made.asked if "terms" in one.question.facts]
     terms = SiteTerms.from_text(changed_text(draws, draws.choice(told)))
     SiteTerms.from_text(terms.to_text())
     return "read"
