@@ -90,7 +90,7 @@ class Spoiled(World):
         if self._known is None or "refused" in message.facts:
             return super()._answer(kind, name, message)
         facts = {key: value for key, value in message.facts.items() if key not in ("terms", "counted")}
-        if kind == "agree":
+        if "terms" in message.facts:
             facts["terms"] = SiteTerms.from_text(str(message.facts["terms"])).run_key
         key = f"{kind} {name} {facts} {digest(message.tensors)}"
         if key not in self._known:
