@@ -233,7 +233,7 @@ def test_a_plugins_mistake_on_a_cluster_is_told_with_its_line(
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "")
     faulty = parse({**SETTINGS, "plugins": [str(plugin)], "algorithms": {"faulty": {}}, "engine": engine})
-    with pytest.raises(UserError, match=rf"^KeyError in line 16 of the plugin {plugin}: 'nothing'\.$"):
+    with pytest.raises(UserError, match=rf"^KeyError in line 16 of the plugin {plugin}: 'nothing'\. Clients receive"):
         compute_study(faulty, tmp_path / "out", ray=address)
 
 
