@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import os
 import signal
+import sys
+import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -74,6 +77,29 @@ def test_a_second_signal_does_not_end_the_clearing_up() -> None:
     with pytest.raises(KeyboardInterrupt), interrupting_signals():
         hung_up_twice()
     assert cleared and signal.signal(signal.SIGHUP, before) is signal.SIG_DFL
+
+
+def test_a_signal_that_python_drops_in_a_callback_ends_the_block_all_the_same() -> None:
+    """What is raised in the callback of a weak reference is not passed on."""
+    before, went_on = signal.signal(signal.SIGTERM, signal.SIG_DFL), list[bool]()
+
+    def signalled(_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.001)  # the signal's handler runs here
+
+    def lose_it() -> None:
+        kept = io.StringIO()
+        reference = weakref.ref(kept, signalled)
+        del kept
+        assert reference() is None
+        went_on.append(True)
+        time.sleep(10)
+
+    hook = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt), interrupting_signals():
+        lose_it()
+    assert went_on and sys.unraisablehook is hook
+    assert signal.signal(signal.SIGTERM, before) is signal.SIG_DFL
 
 
 def test_a_hang_up_is_left_alone_where_only_following_ends() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ffalm.studies.study import OpenStudy
 
 _COLUMNS = 9  # columns of the table of clients, which usually fit into 80 characters
+_REPEATED_AFTER = 0.05  # seconds until a signal that was dropped is sent again
 _SECONDS_PER_LINE = 5.0
 _SECONDS_PER_ENDED_RUN = 0.5  # so that a study of a thousand runs does not print a thousand lines
 
@@ -101,16 +103,34 @@ def interrupting_signals(hang_up: bool = True) -> Iterator[None]:
     """SIGTERM, and with `hang_up` SIGHUP, which a closed terminal sends, raise `KeyboardInterrupt` in the block.
 
     A shell and the terminal may both send a signal. Only the first one counts, or the second would end the cleanup.
+    Python drops what is raised in a destructor or in the callback of a weak reference, so that the block would go on: a
+    signal that arrives there is sent again.
     """
+    handlers: dict[int, Any] = {}
+    repeated: list[threading.Timer] = []
+    report_dropped = sys.unraisablehook
 
     def interrupt(number: int, *_: object) -> None:
         signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(number)
 
-    handlers = {number: signal.signal(number, interrupt) for number in _catchable(hang_up)}
+    def repeat(dropped: sys.UnraisableHookArgs) -> None:
+        number = next(iter(getattr(dropped.exc_value, "args", ())), None)
+        if not isinstance(dropped.exc_value, KeyboardInterrupt) or number not in handlers:
+            report_dropped(dropped)
+            return
+        signal.signal(number, interrupt)
+        repeated.append(threading.Timer(_REPEATED_AFTER, os.kill, (os.getpid(), number)))
+        repeated[-1].start()
+
+    sys.unraisablehook = repeat
     try:
+        handlers.update({number: signal.signal(number, interrupt) for number in _catchable(hang_up)})
         yield
     finally:
+        sys.unraisablehook = report_dropped
+        for timer in repeated:
+            timer.cancel()
         for number, before in handlers.items():
             signal.signal(number, before)
 
