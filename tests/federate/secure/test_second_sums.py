@@ -72,7 +72,8 @@ def test_a_coordinator_cannot_choose_circles_that_are_joined_to_no_other(
     monkeypatch.setattr(aggregator, "ring", chosen)
     sites = Lying(many(tmp_path), lambda name, move, facts: facts)
     assert led(tmp_path, sites, SPARSE) != ""
-    assert all("hides less than was agreed" in sites.refusals[name] for name in MANY)
+    assert len(sites.refusals) >= 4  # a site between two of its half has these as neighbours by the agreed order too
+    assert all("hides less than was agreed" in refusal for refusal in sites.refusals.values())
 
 
 def test_among_many_sites_each_works_out_the_same_circles_as_the_coordinator(tmp_path: Path) -> None:
